@@ -91,19 +91,19 @@ class CaffeMPITrainer(machine.DeviceTrainer):
         return TensorReader(source, self.setup) if self._on_cuda else super().make_reader(source)
 
     def to_device(self, batch: Batch) -> Batch:
-        images = torch.as_tensor(batch.images).to(self._device, non_blocking=True)
+        inputs = torch.as_tensor(batch.inputs).to(self._device, non_blocking=True)
         labels = torch.as_tensor(batch.labels).to(self._device, non_blocking=True)
-        if images.is_floating_point():  # whole numbers stay: they are tokens
-            images = images.to(self._dtype)
-        if self._layout == "channels_last" and images.dim() == 4:
-            images = images.contiguous(memory_format=torch.channels_last)
-        return Batch(images, labels)
+        if inputs.is_floating_point():  # whole numbers stay: they are tokens
+            inputs = inputs.to(self._dtype)
+        if self._layout == "channels_last" and inputs.dim() == 4:
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        return Batch(inputs, labels)
 
     # --- the staged iteration -----------------------------------------------
 
     def forward(self, batch: Batch) -> None:
         self._clock.begin()
-        self._net.forward(batch.images, batch.labels, self._clock.forward)
+        self._net.forward(batch.inputs, batch.labels, self._clock.forward)
 
     def backward(self) -> None:
         """Compute layer by layer, timed, without any exchange."""
@@ -118,7 +118,7 @@ class CaffeMPITrainer(machine.DeviceTrainer):
     # --- the native iteration -----------------------------------------------
 
     def step_alone(self, batch: Batch) -> None:
-        self._net.forward(batch.images, batch.labels)
+        self._net.forward(batch.inputs, batch.labels)
         self._net.backward()
         CaffeMPITrainer.update(self)
 
@@ -134,7 +134,7 @@ class CaffeMPITrainer(machine.DeviceTrainer):
         return exported(self._net.losses[-1][1].logits)
 
     def predict(self, batch: Batch) -> np.ndarray:
-        return exported(self._net.predict(batch.images))
+        return exported(self._net.predict(batch.inputs))
 
     def gradients(self) -> Arrays:
         """Return them averaged after `communicate`; before it, this rank's share of the average."""
@@ -164,7 +164,7 @@ class CaffeMPITrainer(machine.DeviceTrainer):
         batch = self.to_device(synthetic(self._graph, samples, self.setup.seed))
         with torch.random.fork_rng(devices=[self._device.index] if self._on_cuda else []):
             for _ in range(times):
-                self._net.forward(batch.images, batch.labels)
+                self._net.forward(batch.inputs, batch.labels)
                 clock.begin()
                 self._net.backward(clock.backward)
         for name, buffer in self._net.buffers().items():

@@ -100,21 +100,21 @@ class Net:
         self._loss_inputs = {blob for blob, _ in losses}
 
     @torch.inference_mode()
-    def forward(self, images: Tensor, labels: Tensor, lap: Lap = None) -> None:
+    def forward(self, inputs: Tensor, labels: Tensor, lap: Lap = None) -> None:
         """Compute activations and losses; after the layers, `lap` gets one index more for the losses."""
-        blobs = self._blobs(images, lap)
+        blobs = self._blobs(inputs, lap)
         for blob, loss in self.losses:
             loss.forward(blobs[blob], labels)
         if lap:
             lap(len(self.slots))
 
     @torch.inference_mode()
-    def predict(self, images: Tensor) -> Tensor:
-        return self._blobs(images, training=False)[self.losses[-1][0]]
+    def predict(self, inputs: Tensor) -> Tensor:
+        return self._blobs(inputs, training=False)[self.losses[-1][0]]
 
-    def _blobs(self, images: Tensor, lap: Lap = None, training: bool = True) -> List[Any]:
+    def _blobs(self, inputs: Tensor, lap: Lap = None, training: bool = True) -> List[Any]:
         """Return the input and every layer's output, as far as a loss reads it."""
-        blobs: List[Any] = [images]
+        blobs: List[Any] = [inputs]
         for index, slot in enumerate(self.slots):
             compute = slot.layer.forward if training else slot.layer.predict
             blobs.append(compute([blobs[blob] for blob in slot.inputs]))

@@ -141,7 +141,7 @@ BACKENDS = (
 class CaffeMPI(Adapter):
     """Caffe-MPI's design: a net of layers with explicit backward, Caffe's solver, gradients over MPI; CPUs and GPUs."""
 
-    contract = 2
+    contract = 3
     name = "caffempi"
     title = "Caffe-MPI style"
     package = "adapters.caffempi"

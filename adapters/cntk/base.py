@@ -89,7 +89,7 @@ class CNTKTrainer(Trainer):
 
     def as_numpy(self, batch: Any) -> Batch:
         """Copy CNTK's memory: the batch after the next will be written there."""
-        if isinstance(batch.images, C.io.MinibatchData):
+        if isinstance(batch.inputs, C.io.MinibatchData):
             reader: Any = self._reader  # a PackedReader knows the shape, also before anything is built
             return reader.as_numpy(batch)  # type: ignore[no-any-return]
         return super().as_numpy(batch)
@@ -111,11 +111,11 @@ class CNTKTrainer(Trainer):
 
     def to_device(self, batch: Any) -> DeviceBatch:
         """Return CNTK values: images, and labels as one-hot rows. Images that CNTK has read are not moved."""
-        if isinstance(batch.images, C.io.MinibatchData):
-            batch = Batch(images_of(batch, self._net.images.shape), labels_of(batch))
+        if isinstance(batch.inputs, C.io.MinibatchData):
+            batch = Batch(images_of(batch, self._net.inputs.shape), labels_of(batch))
         labels = np.zeros((len(batch.labels), *self._net.labels.shape), dtype=self._dtype)
         np.put_along_axis(labels, batch.labels[..., np.newaxis], 1, axis=-1)
-        return DeviceBatch(C.Value(self._placed(batch.images)), C.Value(self._placed(labels)))
+        return DeviceBatch(C.Value(self._placed(batch.inputs)), C.Value(self._placed(labels)))
 
     # --- the staged iteration -----------------------------------------------
 
@@ -178,7 +178,7 @@ class CNTKTrainer(Trainer):
     def predict(self, batch: DeviceBatch) -> np.ndarray:
         """Evaluate the logits: without a backward CNTK drops nothing and uses running statistics."""
         logits = self._net.logits
-        values = logits.eval({self._net.images: batch.images}, device=self._device, as_numpy=False)
+        values = logits.eval({self._net.inputs: batch.inputs}, device=self._device, as_numpy=False)
         return np.array(values.asarray(), dtype=np.float32)
 
     def gradients(self) -> Arrays:
@@ -202,7 +202,7 @@ class CNTKTrainer(Trainer):
         """Time each layer as a separate function. CNTK's backward visits a network's nodes in reverse order."""
         self._forget()
         nodes = FunctionNodes(self._net, self._device)
-        return node_by_node(self, self._net.graph, nodes, batch.images, batch.labels)
+        return node_by_node(self, self._net.graph, nodes, batch.inputs, batch.labels)
 
     def notes(self) -> Notes:
         return dict(super().notes(), **machine.notes(self.setup))

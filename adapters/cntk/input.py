@@ -69,10 +69,10 @@ class MinibatchReader(Reader):
         )
         if not found:
             raise ValueError(f"no samples came instead of {setup.batch}")
-        images, labels = (found[stream] for stream in self._streams)  # once: a look-up costs a twentieth of a batch
-        if images.num_samples != setup.batch:
-            raise ValueError(f"a batch of {images.num_samples} samples came instead of {setup.batch}")
-        return Batch(images, labels)
+        inputs, labels = (found[stream] for stream in self._streams)  # once: a look-up costs a twentieth of a batch
+        if inputs.num_samples != setup.batch:
+            raise ValueError(f"a batch of {inputs.num_samples} samples came instead of {setup.batch}")
+        return Batch(inputs, labels)
 
     def _naming_the_file(self, act: Callable[[], Any]) -> Any:
         """Return the result of `act`; an error names the file."""
@@ -159,7 +159,7 @@ class ImageReader(MinibatchReader):
     def next_batch(self) -> Batch:
         """Return images in red, green, blue, normalised, and class numbers."""
         batch = super().next_batch()
-        view = batch.images.data.data
+        view = batch.inputs.data.data
         pixels = view.as_shape((view.shape[0],) + self._shape).asarray()
         np.subtract(pixels[:, ::-1], self._mean, out=self._images)
         np.divide(self._images, self._deviation, out=self._images)
@@ -202,7 +202,7 @@ def transforms(how: Preprocessing, crop: int, random: bool) -> List[Any]:
 
 def images_of(batch: Batch, shape: Tuple[int, ...]) -> Any:
     """Return PackedReader's images as an NDArrayView (samples, channels, height, width), without a copy."""
-    values = batch.images.data.data
+    values = batch.inputs.data.data
     return values.as_shape((values.shape[0],) + tuple(shape))
 
 

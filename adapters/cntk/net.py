@@ -20,10 +20,10 @@ class Net:
         """Lower every layer, with these weights (canonical names); KeyError names a missing one."""
         self.graph, self.tensors = graph, Tensors(weights, dtype)
         self.lowering = Lowering(self.tensors, samples, mask_seed, fast)
-        self.images = C.input_variable(graph.input_shape, dtype=dtype, needs_gradient=False, name="images")
+        self.inputs = C.input_variable(graph.input_shape, dtype=dtype, needs_gradient=False, name="inputs")
         targets = (*graph.label_shape, graph.classes)
         self.labels = C.input_variable(targets, dtype=dtype, needs_gradient=False, name="labels")
-        values: Dict[str, Any] = {"input": self.images}
+        values: Dict[str, Any] = {"input": self.inputs}
         for layer in graph.layers:
             values[layer.name] = self.lowering.operation(layer, [values[name] for name in layer.inputs])
         self.logits = values[graph.heads[-1].layer]
@@ -31,7 +31,7 @@ class Net:
         self.parameters = [held.tensor for held in self.tensors.parameters.values()]
 
     def arguments(self, batch: Any) -> Dict[Any, Any]:
-        return {self.images: batch.images, self.labels: batch.labels}
+        return {self.inputs: batch.inputs, self.labels: batch.labels}
 
     def parameter_count(self) -> int:
         """Count the trainable numbers of CNTK's own graph."""

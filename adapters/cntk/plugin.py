@@ -98,7 +98,7 @@ BACKENDS = (
 class CNTK(Adapter):
     """The Microsoft Cognitive Toolkit 2.7, the last one, on CPUs."""
 
-    contract = 2
+    contract = 3
     name = "cntk"
     title = "CNTK"
     package = "adapters.cntk"

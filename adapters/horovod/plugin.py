@@ -60,7 +60,7 @@ NO_GPUS = "its CPU wheel is what Horovod is built for here, over gloo and MPI, w
 class Horovod(Adapter):
     """Horovod over one engine, whose adapter declares what is true of its framework."""
 
-    contract = 2
+    contract = 3
     exchange_variables = ("HOROVOD_",)
 
     def __init__(self, engine: Adapter, backends: tuple[Backend, ...] = (), on_gpus: bool = False) -> None:

@@ -97,14 +97,14 @@ class JaxTrainer(Trainer):
 
     def to_device(self, batch: Batch) -> DeviceBatch:
         """Place images, channels last, or tokens, and labels: each device gets its samples."""
-        images = np.asarray(batch.images)
-        by_device = self._device_arranges and images.ndim == 4
-        if images.ndim == 2:
-            images = images.astype(np.int32)
+        inputs = np.asarray(batch.inputs)
+        by_device = self._device_arranges and inputs.ndim == 4
+        if inputs.ndim == 2:
+            inputs = inputs.astype(np.int32)
         elif not by_device:
-            images = np.ascontiguousarray(images.transpose(0, 2, 3, 1), self._dtype)
-        images, labels = jax.device_put((images, np.asarray(batch.labels, np.int32)), self._programs.split)
-        self._placed = DeviceBatch(self._programs.arrange(images) if by_device else images, labels)
+            inputs = np.ascontiguousarray(inputs.transpose(0, 2, 3, 1), self._dtype)
+        inputs, labels = jax.device_put((inputs, np.asarray(batch.labels, np.int32)), self._programs.split)
+        self._placed = DeviceBatch(self._programs.arrange(inputs) if by_device else inputs, labels)
         return self._placed
 
     # --- the staged iteration -----------------------------------------------
@@ -152,7 +152,7 @@ class JaxTrainer(Trainer):
 
     def predict(self, batch: DeviceBatch) -> np.ndarray:
         """Return all samples' logits, in the devices' order."""
-        logits = self._programs.predict(self._state.params, self._state.stats, batch.images)
+        logits = self._programs.predict(self._state.params, self._state.stats, batch.inputs)
         return np.asarray(logits, np.float32)
 
     def gradients(self) -> Arrays:
@@ -192,8 +192,8 @@ class JaxTrainer(Trainer):
             raise Unsupported("with checkpoint_segments the backward computes layers again")
         here = {name: tensor.addressable_data(0) for name, tensor in self._state.params.items()}
         nodes = JittedNodes(self._net, here, self._state.key.addressable_data(0))
-        images, labels = (part.addressable_data(0) for part in batch)
-        return node_by_node(self, self._net.graph, nodes, images, labels, in_order=False)
+        inputs, labels = (part.addressable_data(0) for part in batch)
+        return node_by_node(self, self._net.graph, nodes, inputs, labels, in_order=False)
 
     def kernel_times(self, iteration: Iteration, trace: str) -> Kernels:
         """Profile all devices together."""

@@ -45,12 +45,12 @@ class Net:
     def operation(self, layer: Layer) -> Operation:
         return self._operations[self.graph.layers.index(layer)]
 
-    def forward(self, params: Tensors, stats: Tensors, images: Array, key: Optional[Key]) -> Tuple[Heads, Tensors]:
+    def forward(self, params: Tensors, stats: Tensors, inputs: Array, key: Optional[Key]) -> Tuple[Heads, Tensors]:
         """Return every head's logits for images or tokens as in `Batch`, and the new running statistics.
 
         Without a key it is inference: nothing is dropped, running statistics normalise and stay.
         """
-        values = {"input": images}
+        values = {"input": inputs}
         for stage in self._stages:
             run = partial(self._run, stage)
             if key is not None and stage is not self._stages[-1]:
@@ -82,8 +82,8 @@ class Net:
 
     def loss(self, params: Tensors, stats: Tensors, batch: Batch, key: Key) -> Tuple[Array, Tuple[Logits, Tensors]]:
         """Return (the joint loss, (the last head's logits, new running statistics))."""
-        images, labels = batch
-        heads, stats = self.forward(params, stats, images, key)
+        inputs, labels = batch
+        heads, stats = self.forward(params, stats, inputs, key)
         return self.joint_loss(heads, labels), (heads[-1], stats)
 
     def joint_loss(self, heads: Heads, labels: Array) -> Array:

@@ -63,7 +63,7 @@ XLA_FLAGS = {
 class Jax(Adapter):
     """JAX on CPUs and CUDA devices."""
 
-    contract = 2
+    contract = 3
     name = "jax"
     title = "JAX"
     package = "adapters.jax"

@@ -51,7 +51,7 @@ class Programs:
         self.update = self.program(self._update, (ALL, ALL, OWN), (ALL, ALL), donate=(0, 1))
         # Images (samples, channels, height, width) in the network's layout and type.
         stored = net.choices.arithmetic.stored
-        self.arrange = self.program(lambda images: jnp.transpose(images, (0, 2, 3, 1)).astype(stored), (OWN,), OWN)
+        self.arrange = self.program(lambda inputs: jnp.transpose(inputs, (0, 2, 3, 1)).astype(stored), (OWN,), OWN)
 
     def step_program(self, exchange: Callable[[Tensors], Tensors]) -> Program:
         """Compile a whole step whose gradients go through `exchange`: (*State, Batch) -> (*State, Loss)."""
@@ -86,8 +86,8 @@ class Programs:
     def _update(self, params: Tensors, moments: Moments, gradients: Tensors) -> Tuple[Tensors, Moments]:
         return self._solver.moved(params, moments, self.bare(gradients))
 
-    def _predict(self, params: Tensors, stats: Stats, images: Array) -> Logits:
-        heads, _ = self._net.forward(params, self.bare(stats), images, None)
+    def _predict(self, params: Tensors, stats: Stats, inputs: Array) -> Logits:
+        heads, _ = self._net.forward(params, self.bare(stats), inputs, None)
         return heads[-1]
 
     def _keys(self, key: Key) -> Tuple[Key, Key]:

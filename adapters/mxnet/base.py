@@ -127,7 +127,7 @@ class MXNetTrainer(Trainer):
 
     def as_numpy(self, batch: Any) -> Batch:
         """Copy a reader's pieces, joined."""
-        return Batch(as_numpy(batch.images), as_numpy(batch.labels).astype(np.int64))
+        return Batch(as_numpy(batch.inputs), as_numpy(batch.labels).astype(np.int64))
 
     def pack(self, form: str, samples: Iterator[Any], folder: str) -> None:
         pack(samples, folder)
@@ -136,13 +136,13 @@ class MXNetTrainer(Trainer):
         join(parts, folder)
 
     def to_device(self, batch: Any) -> Shares:
-        """Return (images, labels) for every device: contiguous shares in the devices' order."""
-        images, labels = joined(batch.images), joined(batch.labels)
+        """Return (inputs, labels) for every device: contiguous shares in the devices' order."""
+        inputs, labels = joined(batch.inputs), joined(batch.labels)
         dtype = "int32" if self._net.graph.vocabulary else self.setup.precision
         shares = []
         for number, context in enumerate(self._contexts):
             own = slice(number * self._share, (number + 1) * self._share)
-            shares.append((placed(images[own], context, dtype), placed(labels[own], context, "float32")))
+            shares.append((placed(inputs[own], context, dtype), placed(labels[own], context, "float32")))
         return shares
 
     # --- the staged iteration -----------------------------------------------
@@ -150,8 +150,8 @@ class MXNetTrainer(Trainer):
     def forward(self, batch: Shares) -> None:
         self._heads, self._losses = [], []
         with autograd.record(train_mode=True):
-            for images, labels in batch:
-                heads = self._net(images)
+            for inputs, labels in batch:
+                heads = self._net(inputs)
                 self._losses.append(self._joint(labels, *heads))
                 self._heads.append(heads)
 
@@ -273,7 +273,7 @@ class MXNetTrainer(Trainer):
     def predict(self, batch: Shares) -> np.ndarray:
         """Predict all shares on the first device: every device has its own running statistics."""
         first = self._contexts[0]
-        return np.concatenate([self._net.predict(images.as_in_context(first), first) for images, _ in batch])
+        return np.concatenate([self._net.predict(inputs.as_in_context(first), first) for inputs, _ in batch])
 
     def mark(self) -> Mark:
         """Mark the end of the last step's update: MXNet has no device events."""

@@ -149,8 +149,8 @@ def following(iterator: Any) -> Any:
 
 def over(batch: Batch) -> Batch:
     """Return MXNet's arrays over the memory of fresh NumPy arrays."""
-    images, labels = np.ascontiguousarray(batch.images), batch.labels.astype(np.float32, copy=False)
-    return Batch([mx.nd.from_numpy(images, zero_copy=True)], [mx.nd.from_numpy(labels, zero_copy=True)])
+    inputs, labels = np.ascontiguousarray(batch.inputs), batch.labels.astype(np.float32, copy=False)
+    return Batch([mx.nd.from_numpy(inputs, zero_copy=True)], [mx.nd.from_numpy(labels, zero_copy=True)])
 
 
 def joined(pieces: Any) -> Any:

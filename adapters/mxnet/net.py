@@ -49,9 +49,9 @@ class Net(gluon.HybridBlock):
                     start += 1.0 / self._unbias[name]
                 self._own(name, start, contexts, dtype, "null")
 
-    def hybrid_forward(self, F: Any, images: Any, **params: Any) -> List[Any]:  # noqa: N803 - Gluon's names
+    def hybrid_forward(self, F: Any, inputs: Any, **params: Any) -> List[Any]:  # noqa: N803 - Gluon's names
         """Trace the graph: called once, with symbols."""
-        values: Dict[str, Any] = {"input": images}
+        values: Dict[str, Any] = {"input": inputs}
         for layer in self.graph.layers:
             inputs = [values[name] for name in layer.inputs]
             values[layer.name] = lower(F, layer, inputs, params, self._choices)
@@ -68,7 +68,7 @@ class Net(gluon.HybridBlock):
             tensors[name] = tensors[name] * tensors[name].dtype.type(factor)
         return tensors
 
-    def predict(self, images: Any, context: Any) -> np.ndarray:
+    def predict(self, inputs: Any, context: Any) -> np.ndarray:
         """Return the last head's logits, by the graph's running statistics."""
         kept = {}
         for name, factor in self._unbias.items():
@@ -76,7 +76,7 @@ class Net(gluon.HybridBlock):
             kept[name] = array.copy()
             array *= factor
         with autograd.predict_mode():
-            logits: np.ndarray = self(images)[-1].asnumpy()  # before the next call writes over it
+            logits: np.ndarray = self(inputs)[-1].asnumpy()  # before the next call writes over it
         for name, values in kept.items():
             values.copyto(self.params[name].data(context))
         return logits

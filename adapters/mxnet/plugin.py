@@ -130,7 +130,7 @@ BACKENDS = (
 class MXNet(Adapter):
     """Apache MXNet with Gluon on CPUs and CUDA devices, over its own key-value stores."""
 
-    contract = 2
+    contract = 3
     name = "mxnet"
     title = "MXNet"
     package = "adapters.mxnet"

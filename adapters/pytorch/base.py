@@ -32,7 +32,7 @@ class TorchTrainer(machine.DeviceTrainer):
     """
 
     grouped = True  # whether its ranks join a process group
-    places_images = True  # whether this rank's share of the network sees the images
+    places_inputs = True  # whether this rank's share of the network sees the inputs
     has_candidates = True  # whether its layers may be computed in other ways than torch's own
     contiguous = False  # whether its images must be; else the knob `memory_format` says
     pieces = 1  # of a batch, one forward each
@@ -79,36 +79,36 @@ class TorchTrainer(machine.DeviceTrainer):
             raise Unsupported(f"PyTorch has no records of its own and does not read {source.records.form}")
         about = source.source.photographs
         self._normalise = Normalise(about.how, about.crop, self._device) if about else None
-        return reader_of(source, self.setup, self.places_images, self._decoder)
+        return reader_of(source, self.setup, self.places_inputs, self._decoder)
 
     def as_numpy(self, batch: Batch) -> Batch:
         """Bytes are normalised, as `to_device` does it."""
-        images = self._normalised(torch.as_tensor(batch.images).to(self._device)).contiguous().cpu()
-        return Batch((images.float() if images.is_floating_point() else images).numpy(), batch.labels.numpy())
+        inputs = self._normalised(torch.as_tensor(batch.inputs).to(self._device)).contiguous().cpu()
+        return Batch((inputs.float() if inputs.is_floating_point() else inputs).numpy(), batch.labels.numpy())
 
     def to_device(self, batch: Batch) -> Batch:
         """Return tensors on the device, images in the network's memory format and type, or None if not needed here."""
         labels = torch.as_tensor(batch.labels)
-        if not self.places_images:
+        if not self.places_inputs:
             return Batch(None, labels.to(self._device, non_blocking=True))
-        images = torch.as_tensor(batch.images)
-        if self._copies is None or images.is_cuda:  # what was decoded there is there
-            images = self._normalised(images.to(self._device, non_blocking=True))
+        inputs = torch.as_tensor(batch.inputs)
+        if self._copies is None or inputs.is_cuda:  # what was decoded there is there
+            inputs = self._normalised(inputs.to(self._device, non_blocking=True))
             labels = labels.to(self._device, non_blocking=True)
-            return Batch(images.to(memory_format=self._layout), labels)
-        place, labels = self._copies.batch(images, labels)
-        images = self._normalised(place).to(memory_format=self._layout)
+            return Batch(inputs.to(memory_format=self._layout), labels)
+        place, labels = self._copies.batch(inputs, labels)
+        inputs = self._normalised(place).to(memory_format=self._layout)
         # A resident batch stays, while the next one is copied to the same place.
-        return Batch(images.clone() if images.data_ptr() == place.data_ptr() else images, labels.clone())
+        return Batch(inputs.clone() if inputs.data_ptr() == place.data_ptr() else inputs, labels.clone())
 
-    def _normalised(self, images: Tensor) -> Tensor:
+    def _normalised(self, inputs: Tensor) -> Tensor:
         """Return images in the type of the network's input; bytes are levels that the data set says how to scale.
 
         The numbers of tokens stay as they are: no shorter type has all of them.
         """
-        if images.dtype == torch.int64:
-            return images
-        return (self._normalise(images) if images.dtype == torch.uint8 else images).to(self._dtype)
+        if inputs.dtype == torch.int64:
+            return inputs
+        return (self._normalise(inputs) if inputs.dtype == torch.uint8 else inputs).to(self._dtype)
 
     # --- training -----------------------------------------------------------
 

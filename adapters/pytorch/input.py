@@ -27,7 +27,7 @@ from suite.worker.threaded import GatheringReader, Reader, batches_of_indices
 from suite.worker.view import View
 
 # Labels travel as numbers: each tensor of a batch is a file descriptor that is passed on.
-Samples = NamedTuple("Samples", [("images", Union[Tensor, Encoded]), ("labels", List[Any])])
+Samples = NamedTuple("Samples", [("inputs", Union[Tensor, Encoded]), ("labels", List[Any])])
 DecoderOf = Callable[[Photographs], Decoder]
 
 
@@ -53,8 +53,8 @@ def collated(read: Any, joined: Callable[[List[Any]], Any] = default_collate) ->
     """
     if isinstance(read, str):
         return read
-    images, labels = zip(*read)
-    return Samples(joined(list(images)), list(labels))
+    inputs, labels = zip(*read)
+    return Samples(joined(list(inputs)), list(labels))
 
 
 def end_with(trainer: Any, worker: int) -> None:
@@ -98,7 +98,7 @@ class LoaderReader(Reader):
         read = next(self._batches)
         if isinstance(read, str):
             raise OSError(read)
-        return Batch(read.images, torch.as_tensor(np.array(read.labels)))  # a number each, or an array of them
+        return Batch(read.inputs, torch.as_tensor(np.array(read.labels)))  # a number each, or an array of them
 
     def close(self) -> None:
         self._batches = iter(())
@@ -118,7 +118,7 @@ class DecodingReader(Reader):
 
     def next_batch(self) -> Batch:
         batch = self._files.next_batch()
-        return Batch(self._decoder(batch.images), batch.labels)
+        return Batch(self._decoder(batch.inputs), batch.labels)
 
     def close(self) -> None:
         self._files.close()
@@ -142,13 +142,13 @@ class TensorReader(GatheringReader):
         if not self._pinned:
             return Batch(self._images.index_select(0, indices), self._labels.index_select(0, indices))
         # torch keeps pinned blocks and gives one out again only when the copy from it is done.
-        images, labels = (
+        inputs, labels = (
             torch.empty((len(indices), *each.shape[1:]), dtype=each.dtype, pin_memory=True)
             for each in (self._images, self._labels)
         )
-        torch.index_select(self._images, 0, indices, out=images)
+        torch.index_select(self._images, 0, indices, out=inputs)
         torch.index_select(self._labels, 0, indices, out=labels)
-        return Batch(images, labels)
+        return Batch(inputs, labels)
 
 
 def pinned(setup: Setup) -> bool:
@@ -167,13 +167,13 @@ class Labels(ImageFiles):
         return self.sample(index)
 
 
-def reader_of(view: View, setup: Setup, images: bool = True, decoder: Optional[DecoderOf] = None) -> Reader:
+def reader_of(view: View, setup: Setup, inputs: bool = True, decoder: Optional[DecoderOf] = None) -> Reader:
     """Return the fastest reader of a view; an ordinary user's has DataLoader decode and normalise by Pillow and NumPy.
 
-    `images`: whether they are needed; files are opened all the same where unreadable ones are to be replaced.
+    `inputs`: whether they are needed; files are opened all the same where unreadable ones are to be replaced.
     `decoder`: what decodes files on the device, instead of the readers.
     """
-    if view.source.files is not None and not images and not view.skip:
+    if view.source.files is not None and not inputs and not view.skip:
         return LoaderReader(with_source(view, Labels(view.source)), setup)
     if decoder is not None:
         return DecodingReader(view, setup, decoder)

@@ -104,9 +104,9 @@ class Net(nn.Module):
         own = dict(zip(original.layers, self.layers))
         self._program = [(own.get(operation, operation), *places) for operation, *places in original._program]
 
-    def layer_by_layer(self, images: Tensor, done: Callable[[int, Tensor, bool], None]) -> Heads:
+    def layer_by_layer(self, inputs: Tensor, done: Callable[[int, Tensor, bool], None]) -> Heads:
         """`forward` of the whole network; after each layer `done(its index, output, whether autograd recorded it)`."""
-        values: List[Any] = [images] + [None] * (self._size - 1)
+        values: List[Any] = [inputs] + [None] * (self._size - 1)
         for index, (operation, output, first, rest) in enumerate(self._program):
             before = values[first].grad_fn
             made = values[output] = operation(values[first], *[values[place] for place in rest])
@@ -219,7 +219,7 @@ def layer_times(
         nonlocal running
         running = len(graph.layers)
         clock.begin()
-        _, loss = evaluate(lambda images: net.layer_by_layer(images, done))
+        _, loss = evaluate(lambda inputs: net.layer_by_layer(inputs, done))
         clock.forward(running)
         clock.begin()
         loss.backward()

@@ -353,7 +353,7 @@ BACKENDS = (
 class PyTorch(Adapter):
     """PyTorch on CPUs and CUDA devices, one alone or several together."""
 
-    contract = 2
+    contract = 3
     name = "pytorch"
     title = "PyTorch"
     package = "adapters.pytorch"

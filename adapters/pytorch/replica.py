@@ -89,7 +89,7 @@ class ReplicaTrainer(TorchTrainer):
     def predict(self, batch: Batch) -> np.ndarray:
         self._net.eval()
         with torch.no_grad():
-            heads = self._net(batch.images)
+            heads = self._net(batch.inputs)
         self._net.train()
         return to_numpy(heads[-1])
 
@@ -130,9 +130,9 @@ class ReplicaTrainer(TorchTrainer):
         narrow = MIXED.get(self.setup.precision)
         if narrow is not None:
             with torch.autocast(self._device.type, dtype=narrow):
-                heads = network(batch.images)
+                heads = network(batch.inputs)
         else:
-            heads = network(batch.images)
+            heads = network(batch.inputs)
         return heads, joint_loss(heads, self._head_weights, batch.labels)
 
     def _network(self, graph: Graph, weights: Arrays) -> Any:
@@ -247,7 +247,7 @@ class RecordedStep:
 
     def takes(self, batch: Batch) -> bool:
         """Return whether a batch has the recorded one's shape."""
-        return bool(batch.images.shape == self._batch.images.shape)
+        return bool(batch.inputs.shape == self._batch.inputs.shape)
 
     def __call__(self, batch: Batch) -> None:
         """Train with this batch; `loss` is its loss when that is done."""
@@ -278,6 +278,6 @@ def whole(tensor: Any) -> Tensor:
 
 
 def microbatches(batch: Batch, count: int) -> Iterator[Batch]:
-    """Yield equal pieces of a batch, one after the other; images may be None."""
-    images = [None] * count if batch.images is None else batch.images.chunk(count)
-    return (Batch(*piece) for piece in zip(images, batch.labels.chunk(count)))
+    """Yield equal pieces of a batch, one after the other; inputs may be None."""
+    inputs = [None] * count if batch.inputs is None else batch.inputs.chunk(count)
+    return (Batch(*piece) for piece in zip(inputs, batch.labels.chunk(count)))

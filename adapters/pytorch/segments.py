@@ -28,9 +28,9 @@ class Segments(nn.Module):
         self._stages = stages(graph, count, one_value=True)
         self._nets = nn.ModuleList(Net(graph, weights, fast, stage, ways, made) for stage in self._stages)
 
-    def forward(self, images: Tensor) -> Heads:
-        """Return the heads, for images or tokens; torch draws a segment's dropout again from the same state."""
-        values = {"input": images}
+    def forward(self, inputs: Tensor) -> Heads:
+        """Return the heads, of inputs; torch draws a segment's dropout again from the same state."""
+        values = {"input": inputs}
         leaving: List[Tensor] = []
         for stage, net in zip(self._stages, self._nets):
             entering = [values[name] for name in stage.entering]

@@ -159,7 +159,7 @@ class StagedSchedule:
 
     def _entering(self, part: StageNet, before: Any, batch: Batch, learning: bool) -> Values:
         if before is None:
-            return [batch.images]
+            return [batch.inputs]
         values = self._received(part, before, part.enters, len(batch.labels))
         return [value.requires_grad_(learning) for value in values]
 

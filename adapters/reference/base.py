@@ -55,8 +55,8 @@ class ReferenceTrainer(Trainer):
         self._velocity = {name: np.zeros_like(w) for name, w in self._network.named("weights").items()}
 
     def to_device(self, batch: Batch) -> Batch:
-        images = np.asarray(batch.images)  # whole numbers stay: they are tokens
-        wide = images if np.issubdtype(images.dtype, np.integer) else images.astype(np.float64)
+        inputs = np.asarray(batch.inputs)  # whole numbers stay: they are tokens
+        wide = inputs if np.issubdtype(inputs.dtype, np.integer) else inputs.astype(np.float64)
         return Batch(wide, np.asarray(batch.labels))
 
     def forward(self, batch: Batch) -> None:
@@ -67,7 +67,7 @@ class ReferenceTrainer(Trainer):
         self._runs = []
         for shard in range(self._shards):
             own = slice(shard * count, (shard + 1) * count)
-            run = self._network.forward(batch.images[own], batch.labels[own], observe=shard < self._observed)
+            run = self._network.forward(batch.inputs[own], batch.labels[own], observe=shard < self._observed)
             self._runs.append(run)
 
     def backward(self) -> None:
@@ -120,7 +120,7 @@ class ReferenceTrainer(Trainer):
         return np.concatenate([run.logits for run in self._runs]).astype(np.float32)
 
     def predict(self, batch: Batch) -> np.ndarray:
-        return self._network.predict(batch.images).astype(np.float32)
+        return self._network.predict(batch.inputs).astype(np.float32)
 
     def gradients(self) -> Arrays:
         return {name: tensor.copy() for name, tensor in self._network.named("gradients").items()}
@@ -143,7 +143,7 @@ class ReferenceTrainer(Trainer):
 
         def once() -> None:
             clock.begin()
-            run = network.forward(batch.images, batch.labels, observe=False, lap=clock.forward)
+            run = network.forward(batch.inputs, batch.labels, observe=False, lap=clock.forward)
             clock.begin()
             network.backward(run, 1.0, clock.backward)
             network.forget_gradients()

@@ -82,12 +82,12 @@ class Network:
             made.share({layer.node.name: layer for layer in self.layers})
             self.layers.append(made)
 
-    def forward(self, images: Array, labels: Array, observe: bool, lap: Lap = ignored) -> Run:
-        """Return logits and loss of float64 images; with `observe`, update running statistics by this batch.
+    def forward(self, inputs: Array, labels: Array, observe: bool, lap: Lap = ignored) -> Run:
+        """Return logits and loss of float64 inputs; with `observe`, update running statistics by this batch.
 
         `lap` gets a layer's index when it is done, here and in `backward`; the losses have the index after the last.
         """
-        values, kept = self._values(images, lap)
+        values, kept = self._values(inputs, lap)
         if observe:
             for layer, own in zip(self.layers, kept):
                 layer.observe(own)
@@ -100,9 +100,9 @@ class Network:
         lap(len(self.layers))
         return Run(loss, values[self.graph.heads[-1].layer], kept, seeds)
 
-    def predict(self, images: Array) -> Array:
+    def predict(self, inputs: Array) -> Array:
         """Return the last head's logits in inference mode."""
-        values = {"input": images}
+        values = {"input": inputs}
         for layer in self.layers:
             values[layer.node.name] = layer.predict([values[name] for name in layer.node.inputs])
         return values[self.graph.heads[-1].layer]
@@ -138,8 +138,8 @@ class Network:
                 found[f"{layer.node.name}.{role}"] = tensor
         return found
 
-    def _values(self, images: Array, lap: Lap = ignored) -> Tuple[Arrays, List[Kept]]:
-        values = {"input": images}
+    def _values(self, inputs: Array, lap: Lap = ignored) -> Tuple[Arrays, List[Kept]]:
+        values = {"input": inputs}
         kept = []
         for index, layer in enumerate(self.layers):
             result, own = layer.forward([values[name] for name in layer.node.inputs])

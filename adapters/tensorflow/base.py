@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from adapters.tensorflow import machine
 from adapters.tensorflow.input import TensorReader, input_reader, record_reader, refusal, write
-from adapters.tensorflow.lower import Images, Style, Tensor, described
+from adapters.tensorflow.lower import Inputs, Style, Tensor, described
 from adapters.tensorflow.net import Layout, compiled, macs
 from adapters.tensorflow.optimisers import kernel_name
 from suite.worker.contract import Batch, Joined, Setup, chosen
@@ -91,10 +91,10 @@ class TensorFlowTrainer(Trainer):
         return input_reader(source, self.setup)
 
     def as_numpy(self, batch: Any) -> Batch:
-        images = as_array(batch.images)
-        if tf.is_tensor(batch.images) and images.ndim == 4:
-            images = images.transpose(0, 3, 1, 2)
-        return super().as_numpy(Batch(images, batch.labels))
+        inputs = as_array(batch.inputs)
+        if tf.is_tensor(batch.inputs) and inputs.ndim == 4:
+            inputs = inputs.transpose(0, 3, 1, 2)
+        return super().as_numpy(Batch(inputs, batch.labels))
 
     def pack(self, form: str, samples: Iterator[Any], folder: str) -> None:
         write(samples, folder)
@@ -108,20 +108,20 @@ class TensorFlowTrainer(Trainer):
         for name, shape in self.graph.buffers:
             yield name, np.full(shape, float(name.endswith("running_var"))), False
 
-    def placed(self, images: Any) -> Images:
+    def placed(self, inputs: Any) -> Inputs:
         """Place NumPy's NCHW or tf.data's NHWC on the scope's device, in the network's layout and type; or tokens."""
-        if len(images.shape) == 2:
-            return tf.identity(tf.cast(images, tf.int64))
+        if len(inputs.shape) == 2:
+            return tf.identity(tf.cast(inputs, tf.int64))
         channels_last = self._images == "NHWC"
-        if not tf.is_tensor(images):
-            images = tf.constant(np.ascontiguousarray(images.transpose(0, 2, 3, 1)) if channels_last else images)
+        if not tf.is_tensor(inputs):
+            inputs = tf.constant(np.ascontiguousarray(inputs.transpose(0, 2, 3, 1)) if channels_last else inputs)
         elif not channels_last:
-            images = tf.transpose(images, [0, 3, 1, 2])
+            inputs = tf.transpose(inputs, [0, 3, 1, 2])
         # A cast to an equal type returns tf.data's own tensor: a device would copy it in the forward.
-        return tf.identity(tf.cast(images, self.setup.precision))
+        return tf.identity(tf.cast(inputs, self.setup.precision))
 
     @abstractmethod
-    def heads(self, images: Images) -> List[Tensor]:
+    def heads(self, inputs: Inputs) -> List[Tensor]:
         """Return every head's logits, in training mode: `macs` traces it."""
 
     # --- evidence -----------------------------------------------------------
@@ -185,7 +185,7 @@ def split(batch: Batch, count: int) -> List[Batch]:
         return [batch]
     size = len(batch.labels) // count
     places = [slice(index * size, (index + 1) * size) for index in range(count)]
-    return [Batch(batch.images[place], batch.labels[place]) for place in places]
+    return [Batch(batch.inputs[place], batch.labels[place]) for place in places]
 
 
 def concatenated(logits: Any) -> np.ndarray:

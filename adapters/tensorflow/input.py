@@ -49,13 +49,13 @@ def input_reader(view: View, setup: Setup, begin: Begin = iter) -> "TensorReader
     source, pool = view.source, f"; a pool of {max(1, setup.readers)} threads"
     if source.arrays is not None:
         values = source.arrays[0]
-        images = tf.constant(channels_last(values) if values.ndim == 4 else values)  # tokens have no channels
+        inputs = tf.constant(channels_last(values) if values.ndim == 4 else values)  # tokens have no channels
         labels = tf.constant(source.arrays[1], tf.int64)
         count = len(source.arrays[1])
 
         def take(batch: Any) -> Tuple[Any, Any]:
             indices = batch % count
-            return tf.gather(images, indices), tf.gather(labels, indices)
+            return tf.gather(inputs, indices), tf.gather(labels, indices)
 
         pipeline = mapped(take, positions(view, setup), setup.readers or None)
         words = f"tf.data: gathered from memory{pool}"
@@ -90,27 +90,27 @@ def input_reader(view: View, setup: Setup, begin: Begin = iter) -> "TensorReader
     return TensorReader(pipeline.batch(setup.batch, drop_remainder=True), setup, words, culprit, begin)
 
 
-def channels_last(images: np.ndarray) -> np.ndarray:
+def channels_last(inputs: np.ndarray) -> np.ndarray:
     """Convert NCHW to NHWC at a 64-byte border, from where TensorFlow uses it without another copy; or keep tokens."""
-    if images.ndim == 2:
-        return images
-    shape = tuple(images.shape[axis] for axis in (0, 2, 3, 1))
-    room = np.empty(int(np.prod(shape)) * images.itemsize + 64, np.uint8)
+    if inputs.ndim == 2:
+        return inputs
+    shape = tuple(inputs.shape[axis] for axis in (0, 2, 3, 1))
+    room = np.empty(int(np.prod(shape)) * inputs.itemsize + 64, np.uint8)
     begin = -room.ctypes.data % 64
-    made = room[begin : begin + len(room) - 64].view(images.dtype).reshape(shape)
-    np.copyto(made, images.transpose(0, 2, 3, 1))
+    made = room[begin : begin + len(room) - 64].view(inputs.dtype).reshape(shape)
+    np.copyto(made, inputs.transpose(0, 2, 3, 1))
     return made
 
 
 class TensorBatch(NamedTuple):
     """A host batch of TensorFlow's: images float32 (samples, height, width, channels), labels int64."""
 
-    images: Any
+    inputs: Any
     labels: Any
 
 
 class TensorReader(Reader):
-    """The batches of a pipeline that ends in batched (images, labels)."""
+    """The batches of a pipeline that ends in batched (inputs, labels)."""
 
     def __init__(self, pipeline: Any, setup: Setup, words: str, explain: Explain, begin: Begin = iter) -> None:
         """Begin to read at once; `words` describe the reader."""

@@ -21,7 +21,7 @@ from workloads.graph import Layer
 
 Tensor = Any  # tf.Tensor
 Operation = Callable[..., Tensor]
-Images = Any  # tf.Tensor (samples, height, width, channels), or channels first by the knob `layout`; or tokens: int64
+Inputs = Any  # tf.Tensor (samples, height, width, channels), or channels first by the knob `layout`; or tokens: int64
 # (samples, positions)
 Labels = Any  # tf.Tensor, int64 (samples,) or (samples, positions)
 Variable = Any  # tf.Variable, in TensorFlow's layout
@@ -75,7 +75,7 @@ class Lowering:
         (pad, word), style = self._windowed(0), self._style
         weight, stride, groups = self._own["weight"], self._attrs["stride"], self._attrs["groups"]
 
-        def convolve(x: Images, filters: Variable) -> Images:
+        def convolve(x: Tensor, filters: Variable) -> Tensor:
             return tf.nn.conv2d(x, filters, stride, word, data_format=style.layout, dilations=1)
 
         def apply(x: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, FrozenSet, List, Optional, Sequence, Set
 import numpy as np
 import tensorflow as tf
 
-from adapters.tensorflow.lower import Images, Labels, Operation, Style, Tensor, lower
+from adapters.tensorflow.lower import Inputs, Labels, Operation, Style, Tensor, lower
 from suite.worker.contract import dropout_seed
 from suite.worker.layers import Nodes
 from workloads.graph import Graph, Layer
@@ -55,15 +55,15 @@ class Net:
         for name, operation in self.operations.items():
             values[name] = operation(*[values[each] for each in self._inputs[name]])
 
-    def heads(self, images: Images) -> List[Tensor]:
+    def heads(self, inputs: Inputs) -> List[Tensor]:
         """Return every head's logits, (samples, classes) or (samples, positions, classes), the answer last."""
-        values = {"input": images}
+        values = {"input": inputs}
         self.run(values)
         return [values[head.layer] for head in self.graph.heads]
 
-    def loss(self, images: Images, labels: Labels) -> Tuple[Any, List[Any]]:
+    def loss(self, inputs: Inputs, labels: Labels) -> Tuple[Any, List[Any]]:
         """Return (sum over heads of weight x mean cross-entropy, the heads' logits)."""
-        heads = self.heads(images)
+        heads = self.heads(inputs)
         return joint_loss(self.graph, heads, labels), heads
 
     def _masks(self, layer: str) -> Any:
@@ -83,11 +83,11 @@ def joint_loss(graph: Graph, heads: Sequence[Any], labels: Any) -> Any:
 
 
 def differentiated(net: Net) -> Callable[..., Any]:
-    """Return a function (images, labels) -> (loss, gradients in the order of the trainable variables)."""
+    """Return a function (inputs, labels) -> (loss, gradients in the order of the trainable variables)."""
 
-    def run(images: Images, labels: Labels) -> Tuple[Tensor, List[Tensor]]:
+    def run(inputs: Inputs, labels: Labels) -> Tuple[Tensor, List[Tensor]]:
         with tf.GradientTape() as tape:
-            loss, _ = net.loss(images, labels)
+            loss, _ = net.loss(inputs, labels)
         return loss, tape.gradient(loss, net.trainable)
 
     return run

@@ -152,7 +152,7 @@ BACKENDS = (
 class TensorFlow(Adapter):
     """TensorFlow 2 on CPUs and CUDA."""
 
-    contract = 2
+    contract = 3
     name = "tensorflow"
     title = "TensorFlow"
     package = "adapters.tensorflow"

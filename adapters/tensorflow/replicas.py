@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from adapters.tensorflow.base import DeviceBatch, TensorFlowTrainer, concatenated, split
-from adapters.tensorflow.lower import Images, Tensor
+from adapters.tensorflow.lower import Inputs, Tensor
 from adapters.tensorflow.net import COUNT, EagerNodes, Net, compiled, compiled_if, differentiated
 from adapters.tensorflow.optimisers import Tensors, states, updating
 from suite.worker.contract import LayerTimes, Unsupported
@@ -100,20 +100,20 @@ class Replicas(TensorFlowTrainer):
     # --- training -----------------------------------------------------------
 
     def to_device(self, batch: Any) -> DeviceBatch:
-        images: List[Any] = []
+        inputs: List[Any] = []
         labels: List[Any] = []
         for device, own in zip(self.devices, split(batch, len(self.devices))):
             with tf.device(device):
-                images.append(self.placed(own.images))
+                inputs.append(self.placed(own.inputs))
                 labels.append(tf.identity(own.labels))
-        return DeviceBatch(tuple(images), tuple(labels))
+        return DeviceBatch(tuple(inputs), tuple(labels))
 
     def forward(self, batch: DeviceBatch) -> None:
         """Run the forward's function under an eager tape, which keeps what its backward reads."""
 
         def on(index: int) -> Any:
             with tf.device(self.devices[index]), tf.GradientTape() as tape:
-                loss, heads = self._forward[index](batch.images[index], batch.labels[index])
+                loss, heads = self._forward[index](batch.inputs[index], batch.labels[index])
             return tape, loss, heads[-1]
 
         self._tapes, self._losses, self._logits = zip(*self.each(on))
@@ -136,13 +136,13 @@ class Replicas(TensorFlowTrainer):
         self.local = self.averaged = None
 
     def step(self, batch: DeviceBatch) -> None:
-        self._losses = self._step(*batch.images, *batch.labels)
+        self._losses = self._step(*batch.inputs, *batch.labels)
 
     def step_alone(self, batch: DeviceBatch) -> None:
         if self.setup.world * self.setup.devices == 1:
             self.step(batch)
         else:
-            self._losses = self._step_alone(*batch.images, *batch.labels)
+            self._losses = self._step_alone(*batch.inputs, *batch.labels)
 
     def set_learning_rate(self, rate: float) -> None:
         for variable in self._rates:
@@ -151,7 +151,7 @@ class Replicas(TensorFlowTrainer):
     # --- evidence -----------------------------------------------------------
 
     def predict(self, batch: DeviceBatch) -> np.ndarray:
-        return concatenated(self._predict(batch.images))
+        return concatenated(self._predict(batch.inputs))
 
     def native_gradients(self) -> Sequence[Any]:
         """Return the first device's gradients, after averaging equal on all devices."""
@@ -164,15 +164,15 @@ class Replicas(TensorFlowTrainer):
     def parameter_count(self) -> int:
         return sum(int(np.prod(own[0].shape)) for own in self.variables.values() if own[0].trainable)
 
-    def heads(self, images: Images) -> List[Tensor]:
-        return self._net(0, True).heads(images)
+    def heads(self, inputs: Inputs) -> List[Tensor]:
+        return self._net(0, True).heads(inputs)
 
     def layer_times(self, batch: DeviceBatch) -> List[LayerTimes]:
         """Time layers eagerly, on the first device."""
         if self.xla == "step":
             raise Unsupported("XLA compiles the layers as one")
         nodes = EagerNodes(self.nets[0], self.devices[0])
-        return node_by_node(self, self.graph, nodes, batch.images[0], batch.labels[0])
+        return node_by_node(self, self.graph, nodes, batch.inputs[0], batch.labels[0])
 
     def notes(self) -> Notes:
         return dict(super().notes(), split=SPLIT)
@@ -193,12 +193,12 @@ class Replicas(TensorFlowTrainer):
     # --- traced ---------------------------------------------------------------
 
     def _whole_step(self, tensors: Sequence[Any], exchange: bool) -> Tensors:
-        """`tensors`: the devices' images, then their labels; nested arguments would cost each call over 0.1 ms."""
+        """`tensors`: the devices' inputs, then their labels; nested arguments would cost each call over 0.1 ms."""
         count = len(self.devices)
-        images, labels = tensors[:count], tensors[count:]
+        inputs, labels = tensors[:count], tensors[count:]
 
         def replica(index: int) -> Tuple[Any, Tensors]:
-            loss, gradients = self._differentiate[index](images[index], labels[index])
+            loss, gradients = self._differentiate[index](inputs[index], labels[index])
             return loss, self.average(gradients) if exchange else gradients
 
         results = self.replicate(replica)
@@ -210,9 +210,9 @@ class Replicas(TensorFlowTrainer):
             with tf.device(device):
                 rule(own)
 
-    def _predict_all(self, images: Sequence[Any]) -> Tensors:
+    def _predict_all(self, inputs: Sequence[Any]) -> Tensors:
         logits = []
-        for device, net, x in zip(self.devices, self._nets_in_use, images):
+        for device, net, x in zip(self.devices, self._nets_in_use, inputs):
             with tf.device(device):
                 logits.append(net.heads(x)[-1])
         return logits

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import tensorflow as tf
 
-from adapters.tensorflow.lower import Images, Labels, Style, Tensor
+from adapters.tensorflow.lower import Inputs, Labels, Style, Tensor
 from adapters.tensorflow.net import Net, joint_loss
 from adapters.tensorflow.optimisers import Tensors
 from suite.worker.pipeline_stages import Stage
@@ -57,10 +57,10 @@ class StageNet(Net):
             return found
 
 
-def differentiated(stages: Sequence[StageNet], images: Images, labels: Labels) -> Tuple[Tensor, List[Tensors]]:
+def differentiated(stages: Sequence[StageNet], inputs: Inputs, labels: Labels) -> Tuple[Tensor, List[Tensors]]:
     """Return (loss, every stage's gradients) of one microbatch; inside a tf.function."""
     runs: List[Any] = []
-    values: Any = [images]
+    values: Any = [inputs]
     for stage in stages:
         with tf.device(stage.device), tf.GradientTape() as tape:
             if runs:

@@ -76,7 +76,7 @@ class Hooks:
 # An adapter names the version that it was written for. An adapter of an older version is refused, with the list of the
 # necessary changes.
 
-CONTRACT = 2
+CONTRACT = 3
 
 # The present names of modules that a plugin may import, by their names in version 1.
 MOVED = {
@@ -108,6 +108,7 @@ CHANGES = {
         "suite.worker.contract",
         "worker.py: a reader of its own is made by `make_reader`, in place of `open_input`, and has a `close`",
     ),
+    3: ("worker.py: a Batch has `inputs`, in place of `images`; they may be the numbers of tokens",),
 }
 
 

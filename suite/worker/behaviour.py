@@ -127,10 +127,10 @@ class Look:
         """Yield every problem, with the name of the call that shows it."""
         trainer = self._trainer
         trainer.build(graph(), weights())
-        images = np.zeros((self._task.samples, 1, 2, 2), np.float32)
-        images[:: self._share] = 1.0
+        inputs = np.zeros((self._task.samples, 1, 2, 2), np.float32)
+        inputs[:: self._share] = 1.0
         labels = np.repeat(np.array(self._labels, np.int64), self._share)
-        self._batch = trainer.to_device(Batch(images, labels))
+        self._batch = trainer.to_device(Batch(inputs, labels))
         for name in self._task.looks:
             self._outbox.send(Phase(f"the check of {name} (its first calls may compile)"))
             found = list(getattr(self, f"_{name}")())

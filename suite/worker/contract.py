@@ -11,7 +11,7 @@ Call = Callable[[], Any]  # a piece of work
 class Batch(NamedTuple):
     """Samples; an adapter's own next_batch may return anything else that its own to_device takes."""
 
-    images: Any  # float32, normalised, (samples, channels, height, width); or tokens: int64, (samples, positions)
+    inputs: Any  # float32, normalised, (samples, channels, height, width); or tokens: int64, (samples, positions)
     labels: Any  # int64, (samples,), or (samples, positions) if each token has one
 
 

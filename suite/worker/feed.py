@@ -157,4 +157,4 @@ def own_synthetic(graph: Graph, samples: int, seed: int, replica: int) -> List[B
 def share(batch: Batch, replica: int, samples: int) -> Batch:
     """Return the contiguous part of a global batch that belongs to one network."""
     part = slice(replica * samples, (replica + 1) * samples)
-    return Batch(batch.images[part], batch.labels[part])
+    return Batch(batch.inputs[part], batch.labels[part])

@@ -150,23 +150,23 @@ class Nodes(ABC):
 
 
 def node_by_node(
-    trainer: Any, graph: Graph, nodes: Nodes, images: Any, labels: Any, in_order: bool = True
+    trainer: Any, graph: Graph, nodes: Nodes, inputs: Any, labels: Any, in_order: bool = True
 ) -> List[LayerTimes]:
-    """Walk the graph some rounds and return the rows; `images` and `labels` are the first device's.
+    """Walk the graph some rounds and return the rows; `inputs` and `labels` are the first device's.
 
     A layer's backward includes the sums of its inputs' gradients.
     """
     clock = LayerClock(trainer, graph, in_order)
     wanted = wanting(graph)
-    return repeated(clock, lambda: walk(trainer, graph, nodes, images, labels, wanted, clock))
+    return repeated(clock, lambda: walk(trainer, graph, nodes, inputs, labels, wanted, clock))
 
 
 def walk(
-    trainer: Any, graph: Graph, nodes: Nodes, images: Any, labels: Any, wanted: List[List[bool]], clock: LayerClock
+    trainer: Any, graph: Graph, nodes: Nodes, inputs: Any, labels: Any, wanted: List[List[bool]], clock: LayerClock
 ) -> None:
     """Run one forward and one backward, and lap the clock after each layer."""
     heads = [head.layer for head in graph.heads]
-    values = {"input": images}
+    values = {"input": inputs}
     kept = []
     clock.begin()
     for index, layer in enumerate(graph.layers):

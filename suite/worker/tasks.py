@@ -269,7 +269,7 @@ def read(trainer: Trainer, task: job.Read, outbox: Outbox) -> None:
     batches = []
     for _ in range(-(-task.samples // trainer.setup.batch)):
         batch = trainer.as_numpy(trainer.next_batch())
-        batches.append((batch.images.copy(), batch.labels.copy()))  # a reader may fill the same buffer again
+        batches.append((batch.inputs.copy(), batch.labels.copy()))  # a reader may fill the same buffer again
     images, labels = (np.concatenate(parts)[: task.samples] for parts in zip(*batches))
     np.savez(f"{outbox.folder}/read.npz", images=images, labels=labels)
     outbox.send(messages.Notes(trainer.notes()))

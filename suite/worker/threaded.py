@@ -105,5 +105,5 @@ def batches_of_indices(source: Source, setup: Setup) -> Iterator[List[int]]:
 
 def stacked(samples: list) -> Batch:
     """Join samples to a batch of NumPy arrays."""
-    images, labels = zip(*samples)
-    return Batch(np.stack(images), np.array(labels, dtype=np.int64))
+    inputs, labels = zip(*samples)
+    return Batch(np.stack(inputs), np.array(labels, dtype=np.int64))

@@ -109,10 +109,10 @@ class Trainer(ABC):
 
     def as_numpy(self, batch: Any) -> Batch:
         """Return a batch of `next_batch` as NumPy arrays, in the layout that `Batch` states."""
-        images = np.asarray(batch.images)
-        if images.dtype != np.int64:  # tokens
-            images = images.astype(np.float32, copy=False)
-        return Batch(images, np.asarray(batch.labels, dtype=np.int64))
+        inputs = np.asarray(batch.inputs)
+        if inputs.dtype != np.int64:  # tokens
+            inputs = inputs.astype(np.float32, copy=False)
+        return Batch(inputs, np.asarray(batch.labels, dtype=np.int64))
 
     def open_records(self, records: Any) -> Any:
         """Return the source of packed samples (`suite.worker.packed_set.RecordSource`) that open_input gets in a view.

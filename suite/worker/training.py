@@ -129,7 +129,7 @@ def test_batches(trainer: Trainer, testing: Source) -> Any:
         indices = range(begin, min(begin + size, len(testing)))
         samples = [testing.sample(index) for index in indices]
         filled = stacked(samples + [samples[-1]] * (size - len(samples)))
-        yield trainer.to_device(Batch(filled.images, filled.labels)), filled.labels[: len(samples)]
+        yield trainer.to_device(Batch(filled.inputs, filled.labels)), filled.labels[: len(samples)]
 
 
 def epoch_ends(samples: int, batch: int, replicas: int, epochs: int) -> List[int]:

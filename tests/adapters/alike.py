@@ -169,7 +169,7 @@ class Alike:
             wanted = batches_of_indices(view, ours.setup)
             for _ in range(12):  # runs into the third epoch
                 batch, positions = ours.as_numpy(ours.next_batch()), next(wanted)
-                np.testing.assert_array_equal(batch.images, np.stack([view.sample(at)[0] for at in positions]))
+                np.testing.assert_array_equal(batch.inputs, np.stack([view.sample(at)[0] for at in positions]))
                 assert batch.labels.tolist() == [view.sample(at)[1] for at in positions]
             assert self.words in ours.notes()["reader"]
 

@@ -73,7 +73,7 @@ class Reading:
         true = plain.photographs.levels(np.stack([image for image, _ in samples]))
         for _ in range(batches):
             batch = ours.as_numpy(ours.next_batch())
-            images = plain.photographs.levels(batch.images)
+            images = plain.photographs.levels(batch.inputs)
             for at, label in enumerate(batch.labels):
                 off = np.abs(true - images[at])
                 found.append(int(off.mean((1, 2, 3)).argmin()))
@@ -112,7 +112,7 @@ class Reading:
         runs = []
         for _ in range(2):
             ours = self.opened(trainer, photographs, form, asked={"augment": "random"}, batch=COUNT)[0]
-            runs.append([ours.as_numpy(ours.next_batch()).images.copy() for _ in range(2)])
+            runs.append([ours.as_numpy(ours.next_batch()).inputs.copy() for _ in range(2)])
             ours.close()
         one, other = (np.sort(images.mean((1, 2, 3))) for images in runs[0])
         assert not np.allclose(one, other)

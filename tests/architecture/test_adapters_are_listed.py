@@ -16,7 +16,7 @@ from suite.contracts.hooks import hookimpl
 
 
 class Lumen(Adapter):
-    contract = 2
+    contract = 3
     name, title, package = "lumen", "Lumen", "adapters.lumen"
     capabilities = Capabilities((Strategy("single", "adapters.lumen.base:LumenTrainer", "one rank"),))
 

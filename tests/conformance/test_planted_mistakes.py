@@ -52,7 +52,7 @@ class Right(ReferenceTrainer):
     def step_alone(self, batch):
         half, shards = len(batch.labels) // 2, self._shards
         self._shards = 1
-        ReferenceTrainer.step(self, Batch(batch.images[:half], batch.labels[:half]))
+        ReferenceTrainer.step(self, Batch(batch.inputs[:half], batch.labels[:half]))
         self._shards = shards
 
 
@@ -232,7 +232,7 @@ def only_where(how):
 
 
 def brighter(batch):
-    return batch._replace(images=batch.images * 1.001)
+    return batch._replace(inputs=batch.inputs * 1.001)
 
 
 def without(name):
@@ -396,7 +396,7 @@ def hashes_in(threads):
     pool = ThreadPoolExecutor(threads)
 
     def step(self, batch):
-        if batch.images.shape[1:] == behaviour.graph().input_shape:
+        if batch.inputs.shape[1:] == behaviour.graph().input_shape:
             Right.step(self, batch)
         else:
             list(pool.map(lambda data: hashlib.sha256(data).digest(), HALVES))

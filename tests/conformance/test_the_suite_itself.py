@@ -13,7 +13,7 @@ from suite.contracts.hooks import hookimpl
 from suite.plugins import manager
 
 class Odd(Adapter):
-    contract = 2
+    contract = 3
     name, title, package, environment, remedy = "{name}", "Odd", "{name}", "{name}", "tox run -e {name}"
     one = Strategy("single", "{name}.worker:{trainer}", "one", ("local",), distributed=False)
     capabilities = Capabilities(strategies=(one,), formats=({formats}))
@@ -204,7 +204,7 @@ behaviour.LIMIT_S = 2.0
 
 class OddTrainer(Promised):
     def step(self, batch):
-        if batch.images.shape[1:] == behaviour.work().input_shape:
+        if batch.inputs.shape[1:] == behaviour.work().input_shape:
             hashlib.sha256(bytes(1 << 22)).digest()
         else:
             Promised.step(self, batch)

@@ -22,7 +22,7 @@ from tests.reports.made_run import MadeRun
 
 
 class Alpha(Adapter):
-    contract = 2
+    contract = 3
     name, title, package, trainer = "alpha", "Alpha", "toys.alpha", "toys.alpha.worker:AlphaTrainer"
     requires, environment, remedy = ("no_such_framework",), "alpha", "tox run -e alpha"
 
@@ -60,7 +60,7 @@ class Alpha(Adapter):
 
 
 class Beta(Adapter):
-    contract = 2
+    contract = 3
     name, title, package, trainer = "beta", "Beta", "toys.beta", "toys.beta.worker:BetaTrainer"
 
     @property
@@ -172,7 +172,7 @@ def startable(toys, monkeypatch):
 class Gamma(Adapter):
     """Packs and reads records by the worker tests' trainer; `slip` says what its reader gets wrong."""
 
-    contract = 2
+    contract = 3
     name, title, package = "gamma", "Gamma", "toy"
     requires, environment, remedy = ("PIL",), "gamma", "tox run -e gamma"
     slip = "none"

@@ -27,7 +27,7 @@ PACKAGE = {
 
 
 class Vendor(Adapter):
-    contract = 2
+    contract = 3
     name = "vendor"
     title = "Vendor"
     package = "vendor.fast"

@@ -30,7 +30,7 @@ KNOBS = {
 
 
 class Toy(Adapter):
-    contract = 2
+    contract = 3
     name = "toy"
     capabilities = Capabilities(
         (

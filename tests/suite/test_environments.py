@@ -18,7 +18,7 @@ CHECKOUT = Path(__file__).parents[2]
 
 
 class Wanting(Adapter):
-    contract = 2
+    contract = 3
     name = "wanting"
     title = "Wanting"
     package = "x"

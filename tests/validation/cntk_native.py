@@ -107,7 +107,7 @@ def measure(name, rounds):
     ways, loss = {"ours": lambda: ours.step(placed)}, {}
     ours.step(placed)
     first = ours.loss()
-    for way, kit, feed in (("tricks", Tricks, placed), ("usual", Usual, (host.images, ones))):
+    for way, kit, feed in (("tricks", Tricks, placed), ("usual", Usual, (host.inputs, ones))):
         images, labels, one = trainer(
             name, kit(initial.values(), masks), graph.input_shape, graph.classes, batch, optimiser
         )

@@ -73,7 +73,7 @@ def main():
 def repeated(drawn, batch):
     """A batch of this size, of the images of a smaller one."""
     numbers = np.arange(batch) % len(drawn.labels)
-    return Batch(drawn.images[numbers], drawn.labels[numbers])
+    return Batch(drawn.inputs[numbers], drawn.labels[numbers])
 
 
 def measured(way, graph, initial, samples, device):

@@ -141,7 +141,7 @@ class Plain:
             key: jnp.array(value.transpose(orders.get(value.ndim, range(value.ndim)))) for key, value in initial.items()
         }
         self.velocity = jax.tree.map(jnp.zeros_like, self.params)
-        self.batch = jnp.array(batch.images.transpose(0, 2, 3, 1)), jnp.array(batch.labels.astype(np.int32))
+        self.batch = jnp.array(batch.inputs.transpose(0, 2, 3, 1)), jnp.array(batch.labels.astype(np.int32))
 
     def step(self):
         state = self.params, self.velocity

@@ -106,7 +106,7 @@ def measured(name, rounds):
     graph, samples = by_name()[name].graph(), BATCH[name]
     initial = dict(weights.initial(graph))
     batch = synthetic(graph, samples, 1)
-    images, labels = mx.nd.array(batch.images), mx.nd.array(batch.labels)
+    images, labels = mx.nd.array(batch.inputs), mx.nd.array(batch.labels)
     ways = {
         "ours": adapters(graph, initial, batch),
         "plain": hand_written(plain(name, list(initial.values()), images), images, labels, by_trainer=False),

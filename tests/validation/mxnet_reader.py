@@ -138,7 +138,7 @@ def ours(asked, name, readers, records):
     trainer.open_input(View(source, ASKED, 1, os.devnull))
 
     def following():
-        for piece in trainer.next_batch().images:
+        for piece in trainer.next_batch().inputs:
             piece.wait_to_read()
 
     return following

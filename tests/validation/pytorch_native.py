@@ -163,7 +163,7 @@ def hand_written(asked, values, batch):
         network = DistributedDataParallel(network, gradient_as_bucket_view=True, forward_sync_buffers=False)
     lr, momentum, decay = OPTIMISER
     optimiser = torch.optim.SGD(network.parameters(), lr, momentum=momentum, weight_decay=decay, fused=True)
-    images = torch.from_numpy(batch.images).to(asked.device).contiguous(memory_format=torch.channels_last)
+    images = torch.from_numpy(batch.inputs).to(asked.device).contiguous(memory_format=torch.channels_last)
     labels = torch.from_numpy(batch.labels).to(asked.device)
     compiled = MODES[asked.mode].get("compile")
     called = torch.compile(network, mode=None if compiled is True else compiled) if compiled else network

@@ -139,7 +139,7 @@ def plain(name, graph, weights, optimiser, batch, drops):
     variables = [tf.Variable(layout.native(key, value)) for key, value in weights.items()]
     velocities = [tf.Variable(tf.zeros_like(each)) for each in variables]
     network, shares = Plain(drops), [head.weight for head in graph.heads]
-    images, labels = tf.constant(batch.images.transpose(0, 2, 3, 1)), tf.constant(batch.labels)
+    images, labels = tf.constant(batch.inputs.transpose(0, 2, 3, 1)), tf.constant(batch.labels)
     lr, momentum, decay = optimiser
 
     @tf.function(jit_compile=True)
@@ -191,7 +191,7 @@ def keras_layer(layer, drops):
 def with_keras(graph, weights, optimiser, batch, drops, by_xla):
     """(step, loss, what resets the mean that the loss is) of Keras' compiled training: what `fit` calls every step."""
     layout = Layout(graph, "NHWC")
-    inputs = keras.Input(batch.images.transpose(0, 2, 3, 1).shape[1:], len(batch.labels))
+    inputs = keras.Input(batch.inputs.transpose(0, 2, 3, 1).shape[1:], len(batch.labels))
     values, made = {"input": inputs}, {}
     for layer in graph.layers:
         call, made[layer.name] = keras_layer(layer, drops)
@@ -211,7 +211,7 @@ def with_keras(graph, weights, optimiser, batch, drops, by_xla):
     )
     targets = tuple(batch.labels for _ in graph.heads)
     data = tf.data.Dataset.from_tensors(
-        (batch.images.transpose(0, 2, 3, 1), targets if len(targets) > 1 else targets[0])
+        (batch.inputs.transpose(0, 2, 3, 1), targets if len(targets) > 1 else targets[0])
     )
     batches = iter(data.repeat())
     model.make_train_function()

@@ -34,7 +34,7 @@ class ReferenceNodes(Nodes):
 def test_the_walk_gives_the_network_s_own_gradients():
     graph = networks.two_heads().without_dropout()
     batch = synthetic(graph, 4, 1)
-    images, initial = batch.images.astype(np.float64), dict(weights.initial(graph))
+    images, initial = batch.inputs.astype(np.float64), dict(weights.initial(graph))
     whole, apart = Network(graph, initial), Network(graph, initial)
     whole.backward(whole.forward(images, batch.labels, observe=False), 1.0)
     toy_trainer = toy.ToyTrainer(trainers.setup())
@@ -54,7 +54,7 @@ def test_layers_that_lead_to_no_parameter_have_no_backward():
     b.head(b.dense("fc", b.flatten("flat", b.max_pool("pool", "input", 2, 2)), 3))
     nodes = ReferenceNodes(Network(b.graph, dict(weights.initial(b.graph))))
     batch = synthetic(b.graph, 4, 1)
-    rows = node_by_node(toy.ToyTrainer(trainers.setup()), b.graph, nodes, batch.images.astype(np.float64), batch.labels)
+    rows = node_by_node(toy.ToyTrainer(trainers.setup()), b.graph, nodes, batch.inputs.astype(np.float64), batch.labels)
     assert set(nodes.asked) == {"loss", "fc"}
     assert [row.ready_s is not None for row in rows] == [False, False, True, False]
 

@@ -109,7 +109,8 @@ def test_a_meter_counts_this_measurement_s_processes_and_nobody_else_s(monkeypat
 
 @linux
 def test_own_processes_are_told_apart_by_a_mark_alone(monkeypatch):
-    monkeypatch.setenv("STAGEBENCH_ATTEMPT", f"of a test in {os.getpid()}")  # not in /proc/self/environ, as of a forked rank
+    # Not in /proc/self/environ, as of a forked rank.
+    monkeypatch.setenv("STAGEBENCH_ATTEMPT", f"of a test in {os.getpid()}")
     assert noise.own_pids() == [os.getpid()]
     monkeypatch.delenv("STAGEBENCH_ATTEMPT", raising=False)
     meter = noise.Meter()

@@ -195,7 +195,7 @@ def test_resident_data_go_to_the_device_once_and_take_turns(sampling):
     assert [call for call in trainer.calls if call != "maximum"] == ["step"] * STEPS
     trainer = toy.ToyTrainer(trainers.setup())
     feed = resident(trainer)
-    seen = [feed.place(feed.read()).images[0, 0, 0, 0] for _ in range(2 * RESIDENT)]
+    seen = [feed.place(feed.read()).inputs[0, 0, 0, 0] for _ in range(2 * RESIDENT)]
     assert len(set(seen)) == RESIDENT
     assert seen[:RESIDENT] == seen[RESIDENT:]
 
@@ -266,15 +266,15 @@ def test_every_replica_makes_its_own_synthetic_batches_and_a_proof_s_parts_are_t
     graph = by_name()["mnist_small"].graph()
     first, second, again = (own_synthetic(graph, 4, 5, replica) for replica in (0, 1, 0))
     assert len(first) == RESIDENT
-    assert all(batch.images.shape == (4, 1, 28, 28) and batch.images.dtype == "float32" for batch in first)
-    assert all((one.images == other.images).all() for one, other in zip(first, again))
-    everything = np.stack([batch.images for batch in first + second]).reshape(2 * RESIDENT, -1)
+    assert all(batch.inputs.shape == (4, 1, 28, 28) and batch.inputs.dtype == "float32" for batch in first)
+    assert all((one.inputs == other.inputs).all() for one, other in zip(first, again))
+    everything = np.stack([batch.inputs for batch in first + second]).reshape(2 * RESIDENT, -1)
     assert len(np.unique(everything[:, 0])) == 2 * RESIDENT
     whole = synthetic(by_name()["mnist_small"].graph(), 8, 5)
     assert whole.labels.dtype == "int64"
     assert set(whole.labels) <= set(range(10))
     parts = [share(whole, rank, 4) for rank in range(2)]
-    assert (parts[1].images == whole.images[4:]).all()
+    assert (parts[1].inputs == whole.inputs[4:]).all()
     assert [len(part.labels) for part in parts] == [4, 4]
 
 

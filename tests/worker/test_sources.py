@@ -177,8 +177,8 @@ def test_batches_come_in_order_whatever_the_readers(readers):
     for wanted in itertools.islice(batches_of_indices(source, setup), 6):
         batch = reader.next_batch()
         assert batch.labels.tolist() == wanted
-        assert batch.images[:, 0, 0, 0].tolist() == wanted
-        assert (batch.images.dtype, batch.labels.dtype) == (np.float32, np.int64)
+        assert batch.inputs[:, 0, 0, 0].tolist() == wanted
+        assert (batch.inputs.dtype, batch.labels.dtype) == (np.float32, np.int64)
     reader.close()
 
 
@@ -198,9 +198,9 @@ def test_what_lies_in_memory_is_taken_out_in_the_same_order(arrays, repeat):
     taken, threads = GatheringReader(view, setup), ThreadedReader(view, setup)
     for _ in range(20):
         ours, theirs = taken.next_batch(), threads.next_batch()
-        np.testing.assert_array_equal(ours.images, theirs.images)
+        np.testing.assert_array_equal(ours.inputs, theirs.inputs)
         np.testing.assert_array_equal(ours.labels, theirs.labels)
-        assert (ours.images.dtype, ours.labels.dtype) == (np.float32, np.int64)
+        assert (ours.inputs.dtype, ours.labels.dtype) == (np.float32, np.int64)
     threads.close()
 
 
@@ -210,7 +210,7 @@ def test_a_trainer_reads_arrays_from_memory_by_default_and_the_rest_with_threads
 
     trainer = Plain(trainers.setup(readers=1))
     trainer.open_input(ArraySource(arrays[0], (1, 4, 4)))
-    assert trainer.next_batch().images.shape == (4, 1, 4, 4)
+    assert trainer.next_batch().inputs.shape == (4, 1, 4, 4)
     assert isinstance(trainer._reader, GatheringReader)
     trainer.open_input(Numbers(10))
     assert isinstance(trainer._reader, ThreadedReader)

@@ -94,12 +94,12 @@ def test_every_plain_reader_keeps_whole_numbers_and_the_shuffled_order(text):
         wanted = next(indices)
         for reader in readers:
             batch = Trainer.as_numpy(None, reader.next_batch())
-            assert (batch.images.dtype, batch.labels.dtype) == (np.int64, np.int64)
-            np.testing.assert_array_equal(batch.images, source.arrays[0][wanted])
+            assert (batch.inputs.dtype, batch.labels.dtype) == (np.int64, np.int64)
+            np.testing.assert_array_equal(batch.inputs, source.arrays[0][wanted])
             np.testing.assert_array_equal(batch.labels, source.arrays[1][wanted])
     readers[1].close()
     pixels = Trainer.as_numpy(None, Batch(np.zeros((1, 1, 2, 2)), np.zeros(1)))
-    assert (pixels.images.dtype, pixels.labels.dtype) == (np.float32, np.int64)
+    assert (pixels.inputs.dtype, pixels.labels.dtype) == (np.float32, np.int64)
 
 
 def test_a_network_learns_a_text_and_its_accuracy_is_of_tokens(make_job, work, tmp_path):

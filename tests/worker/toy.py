@@ -261,7 +261,7 @@ class PackingToy(ToyTrainer):
 
     def next_batch(self):
         batch, slip = self._reader.next_batch(), self.setup.knobs.get("slip")
-        images, labels = batch.images, batch.labels
+        images, labels = batch.inputs, batch.labels
         if slip == "bgr":  # raw channels in the wrong order, then normalised
             mean, deviation = (
                 np.array(x, np.float32).reshape(3, 1, 1) for x in (PHOTOGRAPHS.mean, PHOTOGRAPHS.deviation)

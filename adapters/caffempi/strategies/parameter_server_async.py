@@ -154,7 +154,7 @@ class ParameterServerAsync(DistributedTrainer):
 
     def step(self, batch: Batch) -> None:
         """Groups leave as they are complete; the next forward has the weights that came back."""
-        self._net.forward(batch.images, batch.labels)
+        self._net.forward(batch.inputs, batch.labels)
         if self._server is not None:
             self._net.backward()
             self._apply(self._server)

@@ -42,7 +42,7 @@ class SynchronousTrainer(DistributedTrainer):
 
     def step(self, batch: Batch) -> None:
         """Groups leave as they are complete and are applied as they arrive; if they are clipped, when all have."""
-        self._net.forward(batch.images, batch.labels)
+        self._net.forward(batch.inputs, batch.labels)
         self._net.backward(self._exchange.layer_done)
         self._solver.begin()
         spans: Iterable[Span] = self._exchange.finish()

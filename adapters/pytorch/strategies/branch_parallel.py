@@ -222,9 +222,9 @@ class BranchNet(nn.Module):
             self.branches += own
             self._own.append([net for net, _ in own])
 
-    def forward(self, images: Tensor) -> Heads:
+    def forward(self, inputs: Tensor) -> Heads:
         """Return the heads, on every rank, for images (samples, channels, height, width) or tokens."""
-        values: Dict[str, Tensor] = {"input": images}
+        values: Dict[str, Tensor] = {"input": inputs}
         for (net, _), stage, block, branches in zip(self.trunk, self._trunk_stages, self._cut, self._own):
             values = dict(zip(stage.leaving, net(*[values[name] for name in stage.entering])))
             leaving = [name for branch in block.branches for name in branch.leaving]

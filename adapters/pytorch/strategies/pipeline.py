@@ -44,7 +44,7 @@ class Pipeline(TorchTrainer):
         self._chunks = int(setup.knobs["chunks"]) if schedule == "interleaved" else 1  # stages of a rank
         self._index = setup.rank % self._held
         self._last = self._index == self._held - 1
-        self.places_images = self._index == 0
+        self.places_inputs = self._index == 0
 
     # --- life ---------------------------------------------------------------
 
@@ -98,7 +98,7 @@ class Pipeline(TorchTrainer):
         if self._native is None:
             self._native = self._scheduled(len(batch.labels) // self.pieces)
         losses: List[Tensor] = []
-        given = [batch.images] if self.places_images else []
+        given = [batch.inputs] if self.places_inputs else []
         options = {"target": batch.labels, "losses": losses} if self._last else {}
         self._native.step(*given, return_outputs=False, **options)
         for work, _ in sum_tied(self._tied):

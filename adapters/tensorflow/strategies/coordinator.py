@@ -19,7 +19,7 @@ import tensorflow as tf
 from adapters.tensorflow import machine
 from adapters.tensorflow.base import DeviceBatch, TensorFlowTrainer, concatenated, split
 from adapters.tensorflow.comm import Member
-from adapters.tensorflow.lower import Images, Labels, Tensor, Variable
+from adapters.tensorflow.lower import Inputs, Labels, Tensor, Variable
 from adapters.tensorflow.net import COUNT, Net, compiled
 from adapters.tensorflow.optimisers import Tensors, states, updating, with_end
 from adapters.tensorflow.strategies.parameter_server import described, server_of_each
@@ -105,9 +105,9 @@ class Coordinator(TensorFlowTrainer):
     def to_device(self, batch: Any) -> DeviceBatch:
         """Make an equal contiguous share for every worker, in this process: its worker is not known yet."""
         with tf.device(self._here):
-            own = [(self.placed(share.images), tf.identity(share.labels)) for share in split(batch, self.setup.devices)]
-        images, labels = zip(*own)
-        return DeviceBatch(images, labels)
+            own = [(self.placed(share.inputs), tf.identity(share.labels)) for share in split(batch, self.setup.devices)]
+        inputs, labels = zip(*own)
+        return DeviceBatch(inputs, labels)
 
     def forward(self, batch: DeviceBatch) -> None:
         """Run pull, forward, backward and push, a worker's one function; the gradients stay on the servers."""
@@ -149,10 +149,10 @@ class Coordinator(TensorFlowTrainer):
     def _schedule(self, functions: List[Any], batch: DeviceBatch) -> List[Any]:
         """Return the shares' functions, scheduled."""
         found = []
-        for function, images, labels in zip(functions, batch.images, batch.labels):
+        for function, inputs, labels in zip(functions, batch.inputs, batch.labels):
             self._turns += 1
             turn = tf.constant(self._turns, tf.int64)
-            found.append(self._coordinator.schedule(function, args=(images, labels, turn)))
+            found.append(self._coordinator.schedule(function, args=(inputs, labels, turn)))
         return found
 
     # --- evidence -----------------------------------------------------------
@@ -162,7 +162,7 @@ class Coordinator(TensorFlowTrainer):
         return super().loss()
 
     def predict(self, batch: DeviceBatch) -> np.ndarray:
-        found = [self._coordinator.schedule(self._predict, args=(images,)) for images in batch.images]
+        found = [self._coordinator.schedule(self._predict, args=(inputs,)) for inputs in batch.inputs]
         self._coordinator.join()
         return concatenated([each.fetch() for each in found])
 
@@ -177,8 +177,8 @@ class Coordinator(TensorFlowTrainer):
     def parameter_count(self) -> int:
         return sum(int(np.prod(own.shape)) for own in self.variables.values() if own.trainable)
 
-    def heads(self, images: Any) -> List[Any]:
-        return self._net(self.variables, True, tf.constant(0, tf.int64)).heads(images)
+    def heads(self, inputs: Any) -> List[Any]:
+        return self._net(self.variables, True, tf.constant(0, tf.int64)).heads(inputs)
 
     def layer_times(self, batch: DeviceBatch) -> List[LayerTimes]:
         raise Unsupported("a worker runs forward and backward as one function")
@@ -198,28 +198,28 @@ class Coordinator(TensorFlowTrainer):
         variables = dict(values, **{COUNT: Turn(turn)})
         return Net(self.graph, variables, self.style._replace(training=training), (self.setup.seed, 0))
 
-    def _differentiate(self, images: Images, labels: Labels, turn: Any) -> Tuple[Tensor, Tensor, Tensors]:
+    def _differentiate(self, inputs: Inputs, labels: Labels, turn: Any) -> Tuple[Tensor, Tensor, Tensors]:
         """Return (loss, the last head's logits, gradients) by the present weights."""
         pulled = [weight.read_value() for weight in self._weights]
         names = [parameter.name for parameter in self.graph.parameters]
         net = self._net(dict(self.variables, **dict(zip(names, pulled))), True, turn)
         with tf.GradientTape() as tape:
             tape.watch(pulled)
-            loss, heads = net.loss(images, labels)
+            loss, heads = net.loss(inputs, labels)
         return loss, heads[-1], tape.gradient(loss, pulled)
 
-    def _whole_step(self, images: Images, labels: Labels, turn: Any) -> Tuple[Tensor, Tensor]:
+    def _whole_step(self, inputs: Inputs, labels: Labels, turn: Any) -> Tuple[Tensor, Tensor]:
         """Return (loss, number of other updates between this step's pull and its end)."""
         before = self._finished.read_value()
         with tf.control_dependencies([before]):
-            loss, _, gradients = self._differentiate(images, labels, turn)
+            loss, _, gradients = self._differentiate(inputs, labels, turn)
         with tf.control_dependencies(self._apply(gradients)):
             now = self._finished.assign_add(1, read_value=True)
         return loss, now - before - 1
 
     def _forward_of(self, share: int) -> Callable[..., Any]:
-        def run(images: Images, labels: Labels, turn: Any) -> Tuple[Tensor, Tensor]:
-            loss, logits, gradients = self._differentiate(images, labels, turn)
+        def run(inputs: Inputs, labels: Labels, turn: Any) -> Tuple[Tensor, Tensor]:
+            loss, logits, gradients = self._differentiate(inputs, labels, turn)
             for held, gradient in zip(self._held[share], gradients):
                 held.assign(gradient)
             return loss, logits
@@ -229,8 +229,8 @@ class Coordinator(TensorFlowTrainer):
     def _update_of(self, share: int) -> Callable[[], Tensors]:
         return lambda: self._apply([held.read_value() for held in self._held[share]])
 
-    def _logits_in_use(self, images: Images) -> Tensor:
-        return self._net(self.variables, False, 0).heads(images)[-1]
+    def _logits_in_use(self, inputs: Inputs) -> Tensor:
+        return self._net(self.variables, False, 0).heads(inputs)[-1]
 
     def _updating(self, counts: Tensors) -> Callable[[Tensors], Tensors]:
         """Return a function that divides a share's gradients by the shares, and updates on the weights' servers."""

@@ -17,7 +17,7 @@ import tensorflow as tf
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from adapters.tensorflow.input import TensorReader, input_reader, mapped, refusal
-from adapters.tensorflow.lower import Images, Labels
+from adapters.tensorflow.lower import Inputs, Labels
 from adapters.tensorflow.optimisers import adam, adam_rate, number
 from adapters.tensorflow.strategies.mirrored import Mirrored, replica_of
 from suite.worker.contract import Adam, Batch, LayerTimes, Setup, decay_of
@@ -28,7 +28,7 @@ Fed = Any  # a DeviceBatch, or the TensorReader whose next batch the step takes 
 
 
 class Model(tf.keras.Model):
-    """A model whose training step, on one replica, is a function of (images, labels) that returns the loss."""
+    """A model whose training step, on one replica, is a function of (inputs, labels) that returns the loss."""
 
     def __init__(self, optimizer: Any, replica_step: Callable[..., Any]) -> None:
         super().__init__()
@@ -153,10 +153,10 @@ class KerasFit(Mirrored):
     def as_numpy(self, batch: Any) -> Batch:
         if not isinstance(batch, TensorReader):
             return super().as_numpy(batch)
-        images, labels = (np.concatenate([one.numpy() for one in each]) for each in self._taken(batch))
-        if self._images == "NHWC" and images.ndim == 4:
-            images = images.transpose(0, 3, 1, 2)
-        return Batch(images, labels)
+        inputs, labels = (np.concatenate([one.numpy() for one in each]) for each in self._taken(batch))
+        if self._images == "NHWC" and inputs.ndim == 4:
+            inputs = inputs.transpose(0, 3, 1, 2)
+        return Batch(inputs, labels)
 
     # --- training -----------------------------------------------------------
 
@@ -235,12 +235,12 @@ class KerasFit(Mirrored):
     def _trained(self) -> List[Any]:
         return [self._mirrored[id(self.variables[parameter.name][0])] for parameter in self.graph.parameters]
 
-    def _replica_step(self, optimizer: Any, exchange: bool, images: Images, labels: Labels) -> Any:
+    def _replica_step(self, optimizer: Any, exchange: bool, inputs: Inputs, labels: Labels) -> Any:
         """Run a replica's step, traced: Keras's own, with the workload's weight decay as an L2 regulariser."""
         net = self.nets[replica_of(self.distribution)]
         joined = len(self.devices) if exchange else 1  # devices whose gradients Keras sums
         with tf.GradientTape() as tape:
-            loss, _ = net.loss(images, labels)
+            loss, _ = net.loss(inputs, labels)
             share = loss / joined
         rule = self.setup.optimiser
         gradients = tape.gradient(share, net.trainable)
@@ -253,7 +253,7 @@ class KerasFit(Mirrored):
     def _distributed(self, pipeline: Any) -> Any:
         """Return an iterator of the data set; tf.distribute splits only what it sees being batched."""
         batches = pipeline.unbatch().batch(self.setup.batch, drop_remainder=True)
-        placed = mapped(lambda images, labels: (self.placed(images), labels), batches, None)
+        placed = mapped(lambda inputs, labels: (self.placed(inputs), labels), batches, None)
         return iter(self.distribution.experimental_distribute_dataset(placed))
 
     def _taken(self, batch: Fed) -> Batch:

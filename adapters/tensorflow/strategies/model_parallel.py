@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from adapters.tensorflow import machine
 from adapters.tensorflow.base import DeviceBatch, TensorFlowTrainer, concatenated
-from adapters.tensorflow.lower import Images
+from adapters.tensorflow.lower import Inputs
 from adapters.tensorflow.net import COUNT, compiled, compiled_if
 from adapters.tensorflow.optimisers import Tensors, states, updating
 from adapters.tensorflow.stages import Pipeline, StageNet, differentiated, mean
@@ -78,7 +78,7 @@ class ModelParallel(TensorFlowTrainer):
         self._forward = [compiled(stage.loss if stage.last else stage.outputs) for stage in self._stages]
         self._mean = compiled(mean)
         self._update = compiled(self._update_all)
-        self._predict = compiled(lambda images: through(in_use, images)[-1])
+        self._predict = compiled(lambda inputs: through(in_use, inputs)[-1])
 
     def close(self) -> None:
         super().close()
@@ -103,18 +103,18 @@ class ModelParallel(TensorFlowTrainer):
     # --- training -----------------------------------------------------------
 
     def to_device(self, batch: Any) -> DeviceBatch:
-        """Place the microbatches' images on the first device, their labels on the last."""
+        """Place the microbatches' inputs on the first device, their labels on the last."""
         share, rest = divmod(len(batch.labels), self._microbatches)
         if rest:
             raise Unsupported(f"a batch of {len(batch.labels)} does not divide into {self._microbatches} microbatches")
-        images, labels = [], []
+        inputs, labels = [], []
         for number in range(self._microbatches):
             place = slice(number * share, (number + 1) * share)
             with tf.device(self.devices[0]):
-                images.append(self.placed(batch.images[place]))
+                inputs.append(self.placed(batch.inputs[place]))
             with tf.device(self.devices[-1]):
                 labels.append(tf.identity(batch.labels[place]))
-        return DeviceBatch(tuple(images), tuple(labels))
+        return DeviceBatch(tuple(inputs), tuple(labels))
 
     def forward(self, batch: DeviceBatch) -> None:
         """Run a function per stage and microbatch, under an eager tape; devices work on different microbatches."""
@@ -134,7 +134,7 @@ class ModelParallel(TensorFlowTrainer):
             return made
 
         losses, logits = [[None] * self._microbatches for _ in range(2)]
-        idle = self._pipeline.run(range(len(self._stages)), [[each] for each in batch.images], work)
+        idle = self._pipeline.run(range(len(self._stages)), [[each] for each in batch.inputs], work)
         self._idle, self._losses, self._logits = {"forward": idle}, losses, logits
 
     def backward(self) -> None:
@@ -164,7 +164,7 @@ class ModelParallel(TensorFlowTrainer):
         return self._idle if len(self.devices) > 1 else None
 
     def step(self, batch: DeviceBatch) -> None:
-        self._losses = self._step(batch.images, batch.labels)
+        self._losses = self._step(batch.inputs, batch.labels)
 
     def step_alone(self, batch: DeviceBatch) -> None:
         raise Unsupported("a network in stages exchanges activations within its forward and its backward")
@@ -177,8 +177,8 @@ class ModelParallel(TensorFlowTrainer):
 
     # --- traced ---------------------------------------------------------------
 
-    def _whole_step(self, images: Tensors, labels: Tensors) -> Tensors:
-        results = [differentiated(self._stages, *microbatch) for microbatch in zip(images, labels)]
+    def _whole_step(self, inputs: Tensors, labels: Tensors) -> Tensors:
+        results = [differentiated(self._stages, *microbatch) for microbatch in zip(inputs, labels)]
         averaged = []
         for index, stage in enumerate(self._stages):
             with tf.device(stage.device):
@@ -195,7 +195,7 @@ class ModelParallel(TensorFlowTrainer):
 
     def predict(self, batch: DeviceBatch) -> np.ndarray:
         """Predict one microbatch after the other."""
-        return concatenated([self._predict(images) for images in batch.images])
+        return concatenated([self._predict(inputs) for inputs in batch.inputs])
 
     def native_gradients(self) -> List[Any]:
         return [each for stage in self._gradients for each in stage]
@@ -206,8 +206,8 @@ class ModelParallel(TensorFlowTrainer):
     def parameter_count(self) -> int:
         return sum(int(np.prod(each.shape)) for stage in self._stages for each in stage.trainable)
 
-    def heads(self, images: Images) -> Tensors:
-        return through(self._stages, images)
+    def heads(self, inputs: Inputs) -> Tensors:
+        return through(self._stages, inputs)
 
     def layer_times(self, batch: DeviceBatch) -> List[LayerTimes]:
         raise Unsupported("devices hold some of the layers each, and the batch goes through them in pieces")
@@ -225,9 +225,9 @@ class ModelParallel(TensorFlowTrainer):
         return dict(found, bubble=BUBBLE, split=SPLIT, exchanged_bytes=exchanged)
 
 
-def through(stages: List[StageNet], images: Images) -> Tensors:
+def through(stages: List[StageNet], inputs: Inputs) -> Tensors:
     """Return the heads' logits of a batch that goes through all stages."""
-    values = [images]
+    values = [inputs]
     for stage in stages:
         with tf.device(stage.device):
             values = stage.outputs(values)

@@ -84,13 +84,13 @@ class ParameterServer(Replicas):
         self.local = None
 
     def step(self, batch: DeviceBatch) -> None:
-        loss, gradients = self._gradients(batch.images[0], batch.labels[0])
+        loss, gradients = self._gradients(batch.inputs[0], batch.labels[0])
         self._losses = [loss]
         self._exchange(gradients)
 
     def step_alone(self, batch: DeviceBatch) -> None:
         """Update the worker's own weights; the next exchange replaces them."""
-        self._losses = self._step_alone(*batch.images, *batch.labels)
+        self._losses = self._step_alone(*batch.inputs, *batch.labels)
 
     def _exchange(self, gradients: List[Any]) -> None:
         assert self._store is not None

@@ -86,9 +86,9 @@ def test_arrays_come_in_batches_and_in_order(tmp_path, parts, readers):
     assert view.source.taken([0]) is not None
     for _ in range(9):  # two epochs
         batch, positions = ours.next_batch(), next(wanted)
-        np.testing.assert_array_equal(batch.images, np.stack([source.sample(at % 30)[0] for at in positions]))
+        np.testing.assert_array_equal(batch.inputs, np.stack([source.sample(at % 30)[0] for at in positions]))
         assert batch.labels.tolist() == [source.sample(at % 30)[1] for at in positions]
-        assert (batch.images.dtype, batch.labels.dtype) == (np.float32, np.int64)
+        assert (batch.inputs.dtype, batch.labels.dtype) == (np.float32, np.int64)
     ours.close()
 
 
@@ -116,7 +116,7 @@ def test_a_broken_photograph_is_named_by_file_and_key_or_skipped(folder, tmp_pat
     ours = made(readers=readers, batch=10)
     view = View(stored, ASKED._replace(on_error="skip"), 1, str(tmp_path / "skipped.txt"))
     ours.open_input(view)
-    assert ours.next_batch().images.shape == (10, 3, 32, 32)
+    assert ours.next_batch().inputs.shape == (10, 3, 32, 32)
     ours.close()
     assert len(view.skipped()) == 2
 

@@ -74,7 +74,7 @@ def numbers(photographs, batch, within=1e-4):
     source = FolderSource(str(photographs), SHAPE)
     true = [source.sample(index) for index in range(len(source))]
     found = []
-    for image, label in zip(batch.images, batch.labels):
+    for image, label in zip(batch.inputs, batch.labels):
         off = [np.abs(image - each).mean() for each, _ in true]
         found.append(int(np.argmin(off)))
         assert min(off) < within
@@ -132,7 +132,7 @@ def test_random_crops_differ_from_sweep_to_sweep_and_not_from_run_to_run(trainer
 
     def two_sweeps():
         ours = reading(trainer, records, augment="random", batch=SAMPLES, readers=1)
-        return [ours.next_batch().images.copy() for _ in range(2)]
+        return [ours.next_batch().inputs.copy() for _ in range(2)]
 
     first, again = two_sweeps(), two_sweeps()
     np.testing.assert_array_equal(first, again)

@@ -60,8 +60,8 @@ def records(trainer, tmp_path, arrays):
 
 def numbers(arrays, batch):
     """Which samples these are, after their pixels and labels were compared."""
-    found = [int(np.abs(arrays.arrays[0] - image).reshape(SAMPLES, -1).sum(axis=1).argmin()) for image in batch.images]
-    np.testing.assert_allclose(batch.images, arrays.arrays[0][found], rtol=1e-6, atol=1e-6)
+    found = [int(np.abs(arrays.arrays[0] - image).reshape(SAMPLES, -1).sum(axis=1).argmin()) for image in batch.inputs]
+    np.testing.assert_allclose(batch.inputs, arrays.arrays[0][found], rtol=1e-6, atol=1e-6)
     np.testing.assert_array_equal(batch.labels, arrays.arrays[1][found])
     return found
 
@@ -118,10 +118,10 @@ def test_what_cntk_has_read_trains_as_numpys_arrays_do(trainer, tmp_path, record
     for precision in ("float32", "float64"):
         ours = reading(trainer, source, tmp_path, batch=4, precision=precision)
         host = ours.next_batch()
-        assert isinstance(host.images, C.io.MinibatchData)
+        assert isinstance(host.inputs, C.io.MinibatchData)
         copied = ours.as_numpy(host)
         losses = []
-        for batch in (host, Batch(copied.images, copied.labels)):
+        for batch in (host, Batch(copied.inputs, copied.labels)):
             ours.build(graph, dict(weights.initial(graph)))
             placed = ours.to_device(batch)
             ours.forward(placed), ours.backward(), ours.communicate(), ours.update()
@@ -140,9 +140,9 @@ def test_a_batch_lives_while_the_thread_reads_ahead_and_close_ends_the_thread(tr
     ours = reading(trainer, source, tmp_path, batch=2)
     for _ in range(3):
         kept = ours.next_batch()
-        before = ours.as_numpy(kept).images
+        before = ours.as_numpy(kept).inputs
         time.sleep(0.02)  # long enough for the next batch
-        np.testing.assert_array_equal(ours.as_numpy(kept).images, before)
+        np.testing.assert_array_equal(ours.as_numpy(kept).inputs, before)
     del kept
     ours._reader.close()
     assert threads() == before_all

@@ -40,7 +40,7 @@ def test_labels_become_rows_with_a_one_and_images_the_networks_type(trainer):
     ours.build(two_heads(), dict(weights.initial(two_heads())))
     placed = ours.to_device(Batch(np.zeros((2, 3, 12, 12), np.float32), np.array([4, 0])))
     np.testing.assert_array_equal(placed.labels.asarray(), np.eye(5)[[4, 0]])
-    assert placed.images.asarray().dtype == np.float64
+    assert placed.inputs.asarray().dtype == np.float64
 
 
 def test_a_label_of_every_token_becomes_a_row_of_its_own(trainer):
@@ -48,7 +48,7 @@ def test_a_label_of_every_token_becomes_a_row_of_its_own(trainer):
     ours.build(text(), dict(weights.initial(text())))
     samples = synthetic(text(), 2, 1)
     placed = ours.to_device(samples)
-    np.testing.assert_array_equal(placed.images.asarray(), samples.images)
+    np.testing.assert_array_equal(placed.inputs.asarray(), samples.inputs)
     np.testing.assert_array_equal(placed.labels.asarray(), np.eye(9)[samples.labels])
 
 

@@ -173,8 +173,8 @@ def test_the_exchange_averages_and_a_lone_step_does_not(trainer):
 def test_devices_hold_their_own_samples_in_order(trainer, strategy):
     ours, graph = trainer(strategy=strategy, batch=8), perceptron()
     batch = built(ours, graph)
-    whole = synthetic(graph, 8, 1).images.transpose(0, 2, 3, 1)
-    parts = [shard.data for shard in sorted(batch.images.addressable_shards, key=lambda shard: shard.device.id)]
+    whole = synthetic(graph, 8, 1).inputs.transpose(0, 2, 3, 1)
+    parts = [shard.data for shard in sorted(batch.inputs.addressable_shards, key=lambda shard: shard.device.id)]
     assert len(parts) == len(ours._devices)
     np.testing.assert_array_equal(np.concatenate(parts), whole)
 

@@ -63,7 +63,7 @@ def view(source, **changes):
 def delivered(trainer, batches):
     """(images, labels) of the next batches."""
     found = [trainer.as_numpy(trainer.next_batch()) for _ in range(batches)]
-    return np.concatenate([each.images for each in found]), np.concatenate([each.labels for each in found]).tolist()
+    return np.concatenate([each.inputs for each in found]), np.concatenate([each.labels for each in found]).tolist()
 
 
 # --- files and memory -------------------------------------------------------

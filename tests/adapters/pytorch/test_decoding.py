@@ -95,8 +95,8 @@ def test_files_come_in_order_with_the_views_pixels(trainer, folder, seen, decode
     for _ in range(5):  # two epochs
         batch, indices = ours.as_numpy(ours.next_batch()), next(wanted)
         assert batch.labels.tolist() == [view.sample(i)[1] for i in indices]
-        assert (batch.images.dtype, batch.images.flags.c_contiguous) == (np.float32, True)
-        off = np.abs(levels(batch.images) - levels(np.stack([view.sample(i)[0] for i in indices])))
+        assert (batch.inputs.dtype, batch.inputs.flags.c_contiguous) == (np.float32, True)
+        off = np.abs(levels(batch.inputs) - levels(np.stack([view.sample(i)[0] for i in indices])))
         assert off.max() < 1.01
         assert off.mean() < 0.2
     words = "which only read files; decoded by nvJPEG (torchvision) and scaled on the GPU"
@@ -118,12 +118,12 @@ def test_they_are_placed_like_any_batch(trainer, folder, seen, decode, precision
         read = ours.next_batch()
         placed.append(ours.to_device(read))
         again = ours.to_device(ours.as_numpy(read))  # as the pass on resident batches has them
-        torch.testing.assert_close(again.images, placed[-1].images)
+        torch.testing.assert_close(again.inputs, placed[-1].inputs)
     by_host, by_device = placed
-    assert by_device.images.dtype == getattr(torch, precision)
-    assert by_device.images.is_contiguous(memory_format=getattr(torch, layout + "_format" * (layout == "contiguous")))
+    assert by_device.inputs.dtype == getattr(torch, precision)
+    assert by_device.inputs.is_contiguous(memory_format=getattr(torch, layout + "_format" * (layout == "contiguous")))
     assert by_device.labels.tolist() == by_host.labels.tolist()
-    assert (by_device.images - by_host.images).abs().max() < 2.02 / 57, "two levels of 255, in standard deviations"
+    assert (by_device.inputs - by_host.inputs).abs().max() < 2.02 / 57, "two levels of 255, in standard deviations"
 
 
 def test_an_unreadable_file_is_named_by_its_reader(trainer, folder, seen, decode):

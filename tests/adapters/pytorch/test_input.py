@@ -34,11 +34,11 @@ def test_images_reach_the_device_as_the_source_has_them(trainer, folder, seen, p
     ours.build(graph, {"out.weight": np.zeros((2, 3072), np.float32), "out.bias": np.zeros(2, np.float32)})
     ours.open_input(seen(source))
     indices, read = next(batches_of_indices(source, ours.setup)), ours.next_batch()
-    assert read.images.dtype == torch.uint8, "bytes until then"
+    assert read.inputs.dtype == torch.uint8, "bytes until then"
     batch = ours.to_device(read)
-    assert batch.images.dtype == getattr(torch, precision)
-    assert batch.images.is_contiguous(memory_format=getattr(torch, layout + "_format" * (layout == "contiguous")))
-    off = levels(source, batch.images.numpy()) - levels(source, np.stack([source.sample(i)[0] for i in indices]))
+    assert batch.inputs.dtype == getattr(torch, precision)
+    assert batch.inputs.is_contiguous(memory_format=getattr(torch, layout + "_format" * (layout == "contiguous")))
+    off = levels(source, batch.inputs.numpy()) - levels(source, np.stack([source.sample(i)[0] for i in indices]))
     assert np.abs(off).max() < 1.01
     assert batch.labels.tolist() == [source.sample(i)[1] for i in indices]
 

@@ -110,7 +110,7 @@ def test_a_stage_that_sees_no_images_opens_none(tmp_path):
     view = View(source, asked, 1, str(tmp_path / "skipped.txt"))
     for tuning in ("default", "tuned"):
         setup = trainers.setup(rank=1, world=2, strategy="pipeline", model_parallel_size=2, batch=8, tuning=tuning)
-        batch = reader_of(view, setup, images=False).next_batch()
+        batch = reader_of(view, setup, inputs=False).next_batch()
         assert sorted(batch.labels.tolist()) == [0, 0, 0, 0, 1, 1, 1, 1]
         with pytest.raises(OSError, match="jpg"):
             reader_of(view, setup).next_batch()

@@ -289,6 +289,6 @@ def test_a_copy_of_a_network_runs_its_own_layers():
         for parameter in copied.layers.parameters():
             parameter.zero_()
     copied.follow(original)
-    images = torch.from_numpy(synthetic(graph, 2, 1).images)
+    images = torch.from_numpy(synthetic(graph, 2, 1).inputs)
     assert all(not head.any() for head in copied(images))
     assert all(head.any() for head in original(images))

@@ -42,7 +42,7 @@ def test_three_updates_by_hand():
     graph.add_head(graph.add("fc", "dense", ("input",), out=2, bias=False))
     made = trainer()
     made.build(graph, {"fc.weight": np.array([[2.0], [0.0]])})
-    batch = synthetic(graph, 1, 0)._replace(images=np.array([[1.5]]), labels=np.array([0]))
+    batch = synthetic(graph, 1, 0)._replace(inputs=np.array([[1.5]]), labels=np.array([0]))
     w, v = [2.0, 0.0], [0.0, 0.0]
     for _ in range(3):
         p = 1.0 / (1.0 + np.exp(1.5 * (w[1] - w[0])))
@@ -62,16 +62,16 @@ def test_adam_by_hand(decoupled):
     rule = Adam(lr=0.01, beta1=0.9, beta2=0.99, epsilon=1e-2, weight_decay=0.25, decoupled=decoupled)
     made = trainer(rule)
     w = np.array([[2.0, 0.0, 1.0], [0.0, -1.0, 0.5]])
-    batch = synthetic(graph, 1, 0)._replace(images=np.array([[1.5, -0.5, 0.25]]), labels=np.array([0]))
+    batch = synthetic(graph, 1, 0)._replace(inputs=np.array([[1.5, -0.5, 0.25]]), labels=np.array([0]))
     made.build(graph, {"fc.weight": 2.0 * w})
     made.step(made.to_device(batch))
     made.build(graph, {"fc.weight": w})  # begins with a state of zeros, whatever was trained before
     m = v = np.zeros((2, 3))
     for t in range(1, 5):
-        logits = w @ batch.images[0]
+        logits = w @ batch.inputs[0]
         p = np.exp(logits) / np.exp(logits).sum()
         made.step(made.to_device(batch))
-        g = np.outer(p - [1.0, 0.0], batch.images[0]) + (0.0 if decoupled else 0.25) * w
+        g = np.outer(p - [1.0, 0.0], batch.inputs[0]) + (0.0 if decoupled else 0.25) * w
         w = w - 0.01 * (0.25 if decoupled else 0.0) * w
         m, v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g * g
         w = w - 0.01 * np.sqrt(1 - 0.99**t) / (1 - 0.9**t) * m / (np.sqrt(v) + 1e-2)

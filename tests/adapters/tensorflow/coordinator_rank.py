@@ -69,7 +69,7 @@ def masked(trainer):
     found = []
     for _ in range(2):
         trainer.build(b.graph, dict(weights.initial(b.graph)))
-        batch = trainer.to_device(Batch(np.concatenate([half.images] * 2), np.concatenate([half.labels] * 2)))
+        batch = trainer.to_device(Batch(np.concatenate([half.inputs] * 2), np.concatenate([half.labels] * 2)))
         for _ in range(2):
             trainer.forward(batch)  # nothing is updated: only the masks can make a difference
             found.append([float(loss) for loss in trainer._losses])

@@ -51,7 +51,7 @@ def placed(graph):
     batch = ours.to_device(synthetic(graph, SAMPLES, 1))
     ours.forward(batch)
     ours.backward()
-    step = ours._step.get_concrete_function(batch.images, batch.labels)
+    step = ours._step.get_concrete_function(batch.inputs, batch.labels)
     work = [(each.type, each.device[-5:]) for each in step.graph.get_operations() if each.type in WORK]
     found = {
         "variables": {name: own.device[-5:] for name, own in ours.variables.items()},

@@ -45,7 +45,7 @@ def test_arrays_come_in_order_bit_for_bit(opened, arrays, photographs, readers, 
     assert ours.notes()["reader"].startswith("tf.data: gathered from memory")
     assert "nothing is copied" in ours.notes()["h2d"]
     for batch, indices in zip(read(ours, 9), batches_of_indices(view, ours.setup), strict=False):
-        np.testing.assert_array_equal(batch.images, np.stack([view.sample(index)[0] for index in indices]))
+        np.testing.assert_array_equal(batch.inputs, np.stack([view.sample(index)[0] for index in indices]))
         assert batch.labels.tolist() == [view.sample(index)[1] for index in indices]
 
 
@@ -63,10 +63,10 @@ def test_images_reach_the_device_as_they_are(opened, photographs, options):
     host, placed = ours.as_numpy(batch), ours.to_device(batch)
     by_hand = ours.to_device(host)
     for each in (placed, by_hand):
-        assert each.images[0].dtype == options.get("precision", "float32")
-        found = each.images[0].numpy()
+        assert each.inputs[0].dtype == options.get("precision", "float32")
+        found = each.inputs[0].numpy()
         found = found if "layout" in options else found.transpose(0, 3, 1, 2)
-        np.testing.assert_array_equal(found, host.images)
+        np.testing.assert_array_equal(found, host.inputs)
         assert each.labels[0].numpy().tolist() == host.labels.tolist()
 
 
@@ -167,7 +167,7 @@ def test_what_only_pillow_reads_has_its_pixels(opened, folder):
             Image.fromarray(np.asarray(image.convert("L")).astype(np.uint16) * 257).save(path, "PNG")
     ours, view = opened(source, (3, CROP, CROP), readers=1, batch=9)
     [batch], positions = read(ours, 1), next(batches_of_indices(view, ours.setup))
-    apart = levels_apart(batch.images, np.stack([view.sample(position)[0] for position in positions]))
+    apart = levels_apart(batch.inputs, np.stack([view.sample(position)[0] for position in positions]))
     assert apart.max() < 2.01
 
 
@@ -175,7 +175,7 @@ def test_what_is_to_be_skipped_is_read_with_threads(opened, folder):
     source = of(folder)
     DAMAGES["no picture"](Path(source.files[0][0]))
     ours, view = opened(source, (3, CROP, CROP), {"on_error": "skip"}, readers=2, batch=9)
-    assert read(ours, 1)[0].images.shape == (9, 3, CROP, CROP)
+    assert read(ours, 1)[0].inputs.shape == (9, 3, CROP, CROP)
     assert sum(view.skipped().values()) >= 1
     assert ours.notes()["reader"].endswith("not tf.data: unreadable samples are to be skipped")
 

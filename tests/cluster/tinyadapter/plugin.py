@@ -8,7 +8,7 @@ TRAINER = "tinyadapter.worker:TinyTrainer"
 
 
 class Tiny(Adapter):
-    contract = 2
+    contract = 3
     name = "tiny"
     title = "Tiny"
     package = "tinyadapter"
