@@ -130,12 +130,16 @@ class Lowering:
 
     def attention(self, x: Array) -> Array:
         ops, heads, width = self._ops, self._attrs["heads"], self._layer.shape[1]
+        if self._choices.tuned and self._choices.precision == "float32":  # all that these products take on a CPU
+            x = ops.transpose(ops.reshape(x, shape=(0, 0, 3, heads, -1)), axes=(1, 0, 3, 2, 4))
+            x = ops.reshape(x, shape=(0, 0, -1))
+            scores = self._masked(ops.contrib.interleaved_matmul_selfatt_qk(x, heads=heads))
+            y = ops.contrib.interleaved_matmul_selfatt_valatt(x, ops.softmax(scores, axis=-1), heads=heads)
+            return ops.swapaxes(y, dim1=0, dim2=1, name=self._layer.name)
         apart = ops.reshape(x, shape=(0, 0, 3, heads, -1))
         apart = ops.reshape(ops.transpose(apart, axes=(2, 0, 3, 1, 4)), shape=(0, -3, 0, 0))
         q, k, v = (ops.reshape(ops.slice_axis(apart, axis=0, begin=i, end=i + 1), shape=(-3, 0, 0)) for i in range(3))
-        scores = ops.batch_dot(q * (width // heads) ** -0.5, k, transpose_b=True)
-        if self._attrs["causal"]:
-            scores = ops.broadcast_add(scores, self._mask(scores))
+        scores = self._masked(ops.batch_dot(q * (width // heads) ** -0.5, k, transpose_b=True))
         y = ops.reshape(ops.batch_dot(ops.softmax(scores, axis=-1), v), shape=(-4, -1, heads, 0, 0))
         return ops.reshape(ops.transpose(y, axes=(0, 2, 1, 3)), shape=(0, 0, -3), name=self._layer.name)
 
@@ -151,13 +155,15 @@ class Lowering:
     def mean(self, x: Array) -> Array:
         return self._ops.mean(x, axis=1, name=self._layer.name)
 
-    def _mask(self, scores: Array) -> Array:
-        """Return -inf above the diagonal and 0 elsewhere, (1, positions, positions), on the scores' device."""
+    def _masked(self, scores: Array) -> Array:
+        """Add -inf above the diagonal of causal scores (samples x heads, positions, positions)."""
+        if not self._attrs["causal"]:
+            return scores
         ops = self._ops
         zeros = ops.zeros_like(ops.slice_axis(scores, axis=0, begin=0, end=1))
         rows = ops.contrib.arange_like(ops.slice_axis(zeros, axis=1, begin=0, end=1), axis=2)
         after = ops.broadcast_greater(ops.reshape(rows, shape=(1, 1, -1)), ops.reshape(rows, shape=(1, -1, 1)))
-        return ops.where(after, zeros - math.inf, zeros)
+        return ops.broadcast_add(scores, ops.where(after, zeros - math.inf, zeros))
 
     def _window(self) -> Dict[str, Any]:
         """Return kernel, stride, padding and rounding; Unsupported if MXNet rounds up differently."""

@@ -17,8 +17,9 @@ from suite.worker.layers import Nodes
 from suite.worker.trainer import Arrays
 from workloads.graph import Graph, Layer
 
+SCORES, WEIGHTED = ("_contrib_interleaved_matmul_selfatt_" + product for product in ("qk", "valatt"))
 # The place of the operand that says how many products an output costs.
-COUNTED = {"Convolution": 1, "FullyConnected": 1, "batch_dot": 0}
+COUNTED = {"Convolution": 1, "FullyConnected": 1, "batch_dot": 0, SCORES: 0, WEIGHTED: 1}
 
 
 class Net(gluon.HybridBlock):
@@ -53,8 +54,8 @@ class Net(gluon.HybridBlock):
         """Trace the graph: called once, with symbols."""
         values: Dict[str, Any] = {"input": inputs}
         for layer in self.graph.layers:
-            inputs = [values[name] for name in layer.inputs]
-            values[layer.name] = lower(F, layer, inputs, params, self._choices)
+            operands = [values[name] for name in layer.inputs]
+            values[layer.name] = lower(F, layer, operands, params, self._choices)
         return [values[head.layer] for head in self.graph.heads]
 
     def trainable(self) -> List[Tuple[str, Any]]:
@@ -85,7 +86,7 @@ class Net(gluon.HybridBlock):
         """Count one sample's multiply-accumulates on MXNet's own graph.
 
         Each output of a convolution or dense layer costs the products of one filter: the weight's shape, as MXNet
-        infers it, without its first extent; each of a batched product those of a row of its first operand.
+        infers it, without its first extent; each of a batched product, or of attention's, those of a row of an operand.
         """
         symbol = mx.sym.Group(list(self(mx.sym.var("data"))))
         internals = symbol.get_internals()
@@ -97,7 +98,9 @@ class Net(gluon.HybridBlock):
             if node["op"] in COUNTED:
                 operand = nodes[node["inputs"][COUNTED[node["op"]]][0]]
                 name = operand["name"] if operand["op"] == "null" else f"{operand['name']}_output"
-                row = by_name[name][-1:] if node["op"] == "batch_dot" else by_name[name][1:]
+                row = by_name[name][-1:] if node["op"] in ("batch_dot", WEIGHTED) else by_name[name][1:]
+                if node["op"] == SCORES:
+                    row = (by_name[name][-1] // 3 // int(node["attrs"]["heads"]),)
                 total += int(np.prod(by_name[f"{node['name']}_output"])) * int(np.prod(row))
         return total
 

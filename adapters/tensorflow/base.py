@@ -27,11 +27,11 @@ class TensorFlowTrainer(Trainer):
 
     transport = "none"
     rank, world = 0, 1
-    xla_when_tuned = "update"  # the knob `xla`'s "auto"
+    xla_when_tuned = ("update", "update")  # the knob `xla`'s "auto", and the same for a network with attention
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self.xla = chosen(setup, "xla", default="off", tuned=self.xla_when_tuned)
+        self.xla = "off"
         self._images = chosen(setup, "layout", default="NHWC", tuned="NCHW" if setup.device == "cuda" else "NHWC")
         self.devices: List[str] = []  # this rank's, by TensorFlow's names
         self._losses: Sequence[Any] = ()  # of the last iteration, one tensor per device, share or microbatch
@@ -54,6 +54,8 @@ class TensorFlowTrainer(Trainer):
     def build(self, graph: Graph, weights: Arrays) -> None:
         self.release()
         self.graph, self.layout = graph, Layout(graph, self._images)
+        attends = any(layer.kind == "attention" for layer in graph.layers)
+        self.xla = chosen(self.setup, "xla", default="off", tuned=self.xla_when_tuned[attends])
         precision = self.setup.precision
         grouped = not any(layer.attrs.get("groups", 1) > 1 for layer in graph.layers) or machine.grouped_gradients(
             self.devices[0], self._images, precision

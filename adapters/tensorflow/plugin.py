@@ -98,7 +98,8 @@ KNOBS = {
     "xla": Knob(
         ("auto", "off", "update", "step"),
         "auto",
-        "What XLA compiles: nothing, the update, or the whole step but the exchange; auto: the update when tuned.",
+        "What XLA compiles: nothing, the update, or the whole step but the exchange; "
+        "auto: when tuned the update, and of a transformer the whole step.",
     ),
     "layout": Knob(
         ("auto", "NHWC", "NCHW"), "auto", "Layout of images and activations; auto: NHWC, and NCHW when tuned on a GPU."

@@ -1,0 +1,102 @@
+"""A transformer in JAX: pure functions, one jitted step whose buffers are donated.
+
+What was tried, in CPU seconds of a step: attention by einsum, by heads first, and JAX's own: equal for ViT, einsum 1.08
+and 1.28 times as fast as the others for GPT.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+
+def dense(w, x, name):
+    return x @ w[name + ".weight"] + w[name + ".bias"]
+
+
+def norm(w, x, name, eps):
+    mean = x.mean(-1, keepdims=True)
+    variance = jnp.square(x - mean).mean(-1, keepdims=True)
+    return (x - mean) * jax.lax.rsqrt(variance + eps) * w[name + ".weight"] + w[name + ".bias"]
+
+
+def attention(form, qkv):
+    n, t, width = qkv.shape
+    q, k, v = jnp.moveaxis(qkv.reshape(n, t, 3, form.heads, -1), 2, 0)
+    scores = jnp.einsum("nthd,nshd->nhts", q / math.sqrt(q.shape[-1]), k)
+    if not form.image:
+        scores = jnp.where(jnp.tri(t, dtype=bool), scores, -jnp.inf)
+    return jnp.einsum("nhts,nshd->nthd", jax.nn.softmax(scores), v).reshape(n, t, width // 3)
+
+
+def logits(form, w, x):
+    if form.image:
+        h = dense(w, x, "patches")
+        h = jnp.concatenate([jnp.broadcast_to(w["class_token.weight"], (len(x), 1, form.width)), h], 1)
+    else:
+        h = w["embedding.weight"][x]
+    h = h + w["positions.weight"]
+    for number in range(1, form.blocks + 1):
+        name = f"block{number}"
+        qkv = dense(w, norm(w, h, name + "_norm1", form.eps), name + "_qkv")
+        h = h + dense(w, attention(form, qkv), name + "_out")
+        z = jax.nn.gelu(dense(w, norm(w, h, name + "_norm2", form.eps), name + "_fc1"), approximate=True)
+        h = h + dense(w, z, name + "_fc2")
+    h = norm(w, h, "norm", form.eps)
+    return dense(w, h[:, 0], "fc") if form.image else h @ w["embedding.weight"].T
+
+
+def loss_of(form, w, x, y):
+    logs = jax.nn.log_softmax(logits(form, w, x))
+    return -jnp.take_along_axis(logs, y[..., None], -1).mean()
+
+
+def decay_of(rule, value):
+    return rule.weight_decay if sum(extent > 1 for extent in value.shape) > 1 else 0.0
+
+
+def sgd(rule, w, first, second, done, g):
+    first = jax.tree.map(lambda v, g, w: rule.momentum * v + g + decay_of(rule, w) * w, first, g, w)
+    return jax.tree.map(lambda w, v: w - rule.lr * v, w, first), first, second
+
+
+def adamw(rule, w, first, second, done, g):
+    first = jax.tree.map(lambda m, g: rule.beta1 * m + (1 - rule.beta1) * g, first, g)
+    second = jax.tree.map(lambda v, g: rule.beta2 * v + (1 - rule.beta2) * g * g, second, g)
+    left = [-jnp.expm1(done * math.log(beta)) for beta in (rule.beta1, rule.beta2)]
+    rate = rule.lr * jnp.sqrt(left[1]) / left[0]
+
+    def moved(w, m, v):
+        return w * (1 - rule.lr * decay_of(rule, w)) - rate * m / (jnp.sqrt(v) + rule.epsilon)
+
+    return jax.tree.map(moved, w, first, second), first, second
+
+
+class Loop:
+    def __init__(self, form, initial, batch, rule):
+        tables = ("embedding.weight", "positions.weight", "class_token.weight")
+        self.w = {n: jnp.asarray(v.T if v.ndim > 1 and n not in tables else v) for n, v in initial.items()}
+        self.first, self.second = (jax.tree.map(jnp.zeros_like, self.w) for _ in range(2))
+        x, side = batch.inputs, form.image and batch.inputs.shape[2] // form.patch
+        if form.image:
+            n, channels, size = len(x), x.shape[1], form.patch
+            self.given = jnp.asarray(x.transpose(0, 2, 3, 1))
+        else:
+            self.given = jnp.asarray(x, jnp.int32)
+        self.y, self.done = jnp.asarray(batch.labels, jnp.int32), 0
+
+        def step(w, first, second, done, x, y):
+            if form.image:
+                x = x.reshape(n, side, size, side, size, channels).transpose(0, 1, 3, 5, 2, 4)
+                x = x.reshape(n, side * side, channels * size * size)
+            loss, gradients = jax.value_and_grad(lambda w: loss_of(form, w, x, y))(w)
+            return loss, (sgd if form.image else adamw)(rule, w, first, second, done, gradients)
+
+        self.jitted = jax.jit(step, donate_argnums=(0, 1, 2))
+
+    def step(self):
+        self.done += 1
+        state = self.w, self.first, self.second
+        loss, (self.w, self.first, self.second) = self.jitted(*state, self.done, self.given, self.y)
+        jax.block_until_ready(self.w)
+        return float(loss)
