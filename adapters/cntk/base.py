@@ -5,11 +5,10 @@ from typing import Any, Dict, Iterator, List
 
 import numpy as np
 
-from adapters.cntk import imagemap, machine, packing
+from adapters.cntk import imagemap, machine, optimisers, packing
 from adapters.cntk.input import ImageReader, PackedReader, TakingReader, images_of, labels_of
 from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
 from adapters.cntk.net import FunctionNodes, Net
-from adapters.cntk.optimisers import local_learner
 from suite.worker.contract import Batch, Joined, LayerTimes, Setup, dropout_seed
 from suite.worker.layers import node_by_node
 from suite.worker.threaded import Reader
@@ -25,6 +24,7 @@ class CNTKTrainer(Trainer):
     """Trains on a single rank; another strategy adds a learner that exchanges."""
 
     share = 1.0  # the part of the global batch that an update takes
+    several_learners = True  # of CNTK's own, for parameters that decay differently
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -36,9 +36,9 @@ class CNTKTrainer(Trainer):
 
     def _release(self) -> None:
         self._forget()
-        # Made by `build`: the learner that exchanges (or the local one), and the two learners' trainers.
-        self._net = self._learner = self._trainer = self._local_trainer = None  # type: Any
-        self.local = None  # type: Any  # an `optimisers.Local`, whose learner updates
+        # Made by `build`: the learners that exchange (or the local ones), and the trainers of both.
+        self._net = self._learners = self._trainer = self._local_trainer = None  # type: Any
+        self.local = None  # type: Any  # an `optimisers.Local`, whose learners update
         self._outputs = self._last_trainer = None  # type: Any
         self._found: Dict[Any, Any] = {}  # the last staged forward's values, by CNTK variable
 
@@ -58,10 +58,10 @@ class CNTKTrainer(Trainer):
         setup = self.setup
         mask_seed = partial(dropout_seed, setup.seed, setup.rank)
         self._net = Net(graph, weights, self._dtype, setup.batch, mask_seed, fast=setup.tuned)
-        # The state is in the local learner: step, step_alone and the stages all use it.
-        self.local = local_learner(setup, self._net.parameters, self.share)
-        self._learner = self.distributed_learner(self.local.learner)
-        self._trainer = self._trainer_with(self._learner)
+        # The state is in the local learners: step, step_alone and the stages all use them.
+        self.local = optimisers.local(setup, self._net.parameters, self.share, self.several_learners)
+        self._learners = list(map(self.distributed_learner, self.local.learners))
+        self._trainer = self._trainer_with(self._learners)
         # A staged forward computes each sample's loss, and the logits.
         self._outputs = C.combine([self._net.loss, self._net.logits])
 
@@ -147,7 +147,8 @@ class CNTKTrainer(Trainer):
         """No-op: a single rank exchanges nothing, and some learners exchange in `update`."""
 
     def update(self) -> None:
-        self.local.learner.update(self._gradients, self._samples)
+        for learner in self.local.learners:
+            learner.update({each: self._gradients[each] for each in learner.parameters}, self._samples)
         self._forget()
 
     # --- the native iteration -----------------------------------------------
@@ -158,7 +159,7 @@ class CNTKTrainer(Trainer):
 
     def step_alone(self, batch: DeviceBatch) -> None:
         if self._local_trainer is None:
-            self._local_trainer = self._trainer_with(self.local.learner)
+            self._local_trainer = self._trainer_with(self.local.learners)
         self._step_with(self._local_trainer, batch)
 
     def set_learning_rate(self, rate: float) -> None:
@@ -217,8 +218,8 @@ class CNTKTrainer(Trainer):
             values = values.asarray()
         return C.NDArrayView.from_data(np.ascontiguousarray(values, dtype=self._dtype), self._device)
 
-    def _trainer_with(self, learner: Learner) -> Any:
-        return C.Trainer(self._net.logits, (self._net.loss, None), [learner])
+    def _trainer_with(self, learners: List[Learner]) -> Any:
+        return C.Trainer(self._net.logits, (self._net.loss, None), learners)
 
     def _step_with(self, trainer: Any, batch: DeviceBatch) -> None:
         self._forget()

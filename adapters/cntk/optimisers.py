@@ -10,26 +10,31 @@ from suite.worker.contract import SGD, Adam, Setup, Unsupported, decay_of
 
 
 class Local(NamedTuple):
-    """A learner that takes sums of gradients and their samples, with setters for use during training."""
+    """Learners, each of some parameters, that take sums of gradients and their samples; setters for use in training."""
 
-    learner: Any
+    learners: List[Any]
     set_rate: Callable[[float], None]
     set_kept: Callable[[float], None]  # the part of the velocity that later updates keep, if CNTK does not reset it
 
 
-def local_learner(setup: Setup, parameters: List[Any], share: float = 1.0) -> Local:
-    """Return the setup's optimiser; an update takes `share` of the global batch."""
+def local(setup: Setup, parameters: List[Any], share: float = 1.0, several: bool = False) -> Local:
+    """Return the setup's optimiser, of one learner or `several`; an update takes `share` of the global batch."""
     rule, samples = setup.optimiser, setup.batch * setup.world
-    # CNTK's own learners decay all parameters, and clip by the norm of each.
+    # CNTK's own learners decay all their parameters, and clip by the norm of each.
     own = rule.decays != "all" or rule.clip > 0.0
+    if several and isinstance(rule, SGD) and not (rule.clip or setup.changing_rate):
+        decays = sorted({decay_of(rule, parameter.shape) for parameter in parameters})
+        alike = [[each for each in parameters if decay_of(rule, each.shape) == decay] for decay in decays]
+        learners = [momentum(rule._replace(weight_decay=decay), each, samples) for decay, each in zip(decays, alike)]
+        return Local(learners, fixed, nothing)
     if isinstance(rule, Adam) and (own or rule.decoupled):
         return adam_of_operations(rule, parameters, samples)
     if isinstance(rule, Adam):
         learner = adam(rule, parameters)
-        return Local(learner, lambda rate: learner.reset_learning_rate(constant_rate(rate)), nothing)
+        return Local([learner], lambda rate: learner.reset_learning_rate(constant_rate(rate)), nothing)
     if own or setup.changing_rate:
         return momentum_at_any_rate(rule, parameters, samples, share)
-    return Local(momentum(rule, parameters, samples), fixed, nothing)
+    return Local([momentum(rule, parameters, samples)], fixed, nothing)
 
 
 def fixed(rate: float) -> None:
@@ -59,7 +64,7 @@ def momentum_at_any_rate(rule: SGD, parameters: List[Any], samples: int, share: 
             moved.append(C.assign(weight, weight - rate * C.assign(velocity, kept * velocity + decayed)))
         return C.combine(moved)
 
-    return Local(C.universal(update, parameters), setter(rate), setter(kept, momentum))
+    return Local([C.universal(update, parameters)], setter(rate), setter(kept, momentum))
 
 
 def adam_of_operations(rule: Adam, parameters: List[Any], samples: int) -> Local:
@@ -83,7 +88,7 @@ def adam_of_operations(rule: Adam, parameters: List[Any], samples: int) -> Local
             moved.append(C.assign(weight, weight * kept - step * m / (C.sqrt(v) + rule.epsilon)))
         return C.combine(moved)
 
-    return Local(C.universal(update, parameters), setter(rate), nothing)
+    return Local([C.universal(update, parameters)], setter(rate), nothing)
 
 
 def clipped(gradients: List[Any], most: float) -> List[Any]:

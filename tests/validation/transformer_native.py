@@ -58,7 +58,7 @@ def main():
         print(json.dumps(measure(asked)), flush=True)
         return 0
     results = [launched(asked, name) for name in (sorted(FORMS) if asked.network == "both" else [asked.network])]
-    print("%-10s %-9s %5s %8s %8s %6s %15s %6s %8s" % tuple("framework network batch loop ours ratio 95% cpu loss".split()))
+    print("framework  network   batch     loop     ours  ratio            95 %    cpu     loss")
     for r in results:
         spread = "%.3f - %.3f" % (r["low"], r["high"])
         row = (asked.framework, r["network"], r["batch"], r["loop_ms"], r["ours_ms"], r["ratio"], spread)

@@ -19,6 +19,8 @@ from suite.worker.trainer import Notes
 class DistributedTrainer(CNTKTrainer):
     """A rank of CNTK's MPI group."""
 
+    several_learners = False  # CNTK sums samples and losses with the gradients of one
+
     def start(self) -> Joined:
         versions = super().start().versions
         self.group = MPIGroup()
@@ -40,7 +42,7 @@ class ExchangeInUpdate(DistributedTrainer):
         about.number_of_samples = self._samples
         about.training_loss_value = C.NDArrayView.from_data(np.array(self._last_loss * self._samples, self._dtype))
         about.eval_criterion_value = C.NDArrayView.from_data(np.array(0, self._dtype))
-        C.cntk_py.DistributedLearner._update(self._learner, self._gradients, about)
+        C.cntk_py.DistributedLearner._update(self._learners[0], self._gradients, about)
         self._forget()
 
     def notes(self) -> Notes:

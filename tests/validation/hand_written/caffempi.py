@@ -1,4 +1,4 @@
-"""A transformer by aten's kernels without autograd: each layer's backward is called by hand, gradients are written over.
+"""A transformer by aten's kernels without autograd: backwards are called by hand, gradients are written over.
 
 What was tried, in CPU seconds of a step on a Zen 5: products by oneDNN where MKL is slow (on AMD's processors): 1.3
 to 1.4 times as fast; the same by autograd: no difference.

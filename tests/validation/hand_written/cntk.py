@@ -1,8 +1,8 @@
 """A transformer in CNTK 2.7 by its operations; the batch is CNTK's dynamic axis.
 
 What was tried, in CPU seconds of a step: attention by a loop over heads is 1.2 times as fast as the batched product
-made for ONNX; tokens by numbers or one-hot rows: no difference. Two learners of CNTK's own, for what is decayed and what
-is not, in place of an update by operations.
+made for ONNX; tokens by numbers or one-hot rows: no difference. SGD by two learners of CNTK's own, for what is decayed
+and what is not, is 1.05 times as fast as an update by operations.
 
 Oldest Python: 3.6.
 """
@@ -10,6 +10,7 @@ Oldest Python: 3.6.
 import math
 
 import numpy as np
+
 from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
 
 NOT_TURNED = ("embedding", "positions", "class_token")

@@ -13,7 +13,7 @@ import numpy as np
 
 def by_head(value, heads):
     """The rows of qkv, canonically (3, heads, d), as (heads, 3, d)."""
-    return value.reshape((3, heads, -1) + value.shape[1:]).swapaxes(0, 1).reshape(value.shape)
+    return value.reshape((3, heads, -1, *value.shape[1:])).swapaxes(0, 1).reshape(value.shape)
 
 
 class Network(mx.gluon.HybridBlock):
