@@ -1,13 +1,13 @@
 """A transformer by aten's kernels without autograd: backwards are called by hand, gradients are written over.
 
-What was tried, in CPU seconds of a step on a Zen 5: products by oneDNN where MKL is slow (on AMD's processors): 1.3
-to 1.4 times as fast; the same by autograd: no difference.
+What was tried, in CPU seconds of a step: products by oneDNN or by MKL, as in PyTorch's loop; the same by autograd: no
+difference.
 """
 
 import math
 
 import torch
-from pytorch_plain import on_amd
+from hand_written.pytorch import onednn_is_faster
 
 aten = torch.ops.aten
 
@@ -18,7 +18,7 @@ class Loop:
         self.w = {name: torch.from_numpy(value.copy()) for name, value in initial.items()}
         self.g = {name: torch.zeros_like(value) for name, value in self.w.items()}
         self.x, self.y = torch.from_numpy(batch.inputs), torch.from_numpy(batch.labels).flatten()
-        self.product = self.onednn if on_amd() else self.mkl
+        self.product = self.onednn if onednn_is_faster(form, len(self.x)) else self.mkl
         matrices = [name for name, value in self.w.items() if sum(extent > 1 for extent in value.shape) > 1]
         others = [name for name in self.w if name not in matrices]
         self.groups = [

@@ -1,14 +1,15 @@
 """A transformer in PyTorch, as an expert writes its training for one thread of a CPU.
 
-What was tried, in CPU seconds of a step on a Zen 5: products by oneDNN, forward and backward, where MKL is slow (on
-AMD's processors): 1.3 to 1.4 times as fast; attention by the fused kernel against its composition: 1.05 to 1.4; fused
-optimisers. torch.compile gains 1.06 over the fused kernel with MKL's products, less than oneDNN's do.
+What was tried, in CPU seconds of a step: products by oneDNN, forward and backward, in place of MKL's: on one AMD
+processor 1.3 to 1.4 times as fast, on another 0.8 to 0.9, so a loop asks first; contiguous operands for them: no
+difference; attention by the fused kernel in place of its composition: 1.05 to 1.4; fused optimisers. torch.compile
+gains 1.03 to 1.06 after half a minute, with MKL's products alone: it refuses oneDNN's.
 """
 
 import math
+import time
 
 import torch
-from pytorch_plain import on_amd
 from torch.nn import functional as F  # noqa: N812 - the usual name
 
 linear = torch.ops.mkldnn._linear_pointwise
@@ -32,12 +33,30 @@ class OneDNN(torch.autograd.Function):
         return dx, linear(dy.t(), rows.t(), None, "none", [], ""), dy.sum(0) if context.biased else None
 
 
+def onednn_is_faster(form, samples):
+    """Return whether its products are, by the fastest of several runs of a block's largest layer."""
+    x, w, b = (
+        torch.randn(shape)
+        for shape in ((samples * form.tokens, form.width), (4 * form.width, form.width), (4 * form.width,))
+    )
+    x, w, b = (torch.nn.Parameter(each) for each in (x, w, b))
+    found = []
+    for way in (OneDNN.apply, F.linear):
+        taken = []
+        for _ in range(7):
+            begun = time.process_time()
+            way(x, w, b).sum().backward()
+            taken.append(time.process_time() - begun)
+        found.append(min(taken))
+    return found[0] < found[1]
+
+
 class Loop:
     def __init__(self, form, initial, batch, rule):
         self.form, self.rule, self.done = form, rule, 0
         self.w = {name: torch.nn.Parameter(torch.from_numpy(value.copy())) for name, value in initial.items()}
         self.x, self.y = torch.from_numpy(batch.inputs), torch.from_numpy(batch.labels).flatten()
-        self.linear = OneDNN.apply if on_amd() else F.linear
+        self.linear = OneDNN.apply if onednn_is_faster(form, len(self.x)) else F.linear
         matrices = [p for p in self.w.values() if sum(extent > 1 for extent in p.shape) > 1]
         others = [p for p in self.w.values() if all(p is not each for each in matrices)]
         groups = [{"params": matrices}, {"params": others, "weight_decay": 0.0}]
