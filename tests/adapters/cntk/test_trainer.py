@@ -113,7 +113,7 @@ def test_a_decoupled_decay_follows_the_rule_and_the_rate(precision):
     rule, stream, samples = RULE._replace(decoupled=True), np.random.RandomState(1), 4
     begin = stream.standard_normal((3, 5)).astype(precision)
     parameter = C.Parameter(begin.shape, init=begin, dtype=begin.dtype)
-    learner, set_rate, _ = adam_of_operations(rule, [parameter], samples)
+    [learner], set_rate, _ = adam_of_operations(rule, [parameter], samples)
     gradients = []
     for _ in range(4):
         gradient = stream.standard_normal(begin.shape).astype(precision)
@@ -133,7 +133,7 @@ def test_momentum_keeps_its_velocity_when_the_rate_changes(precision, share):
     rule, stream, samples = SGD(0.1, 0.9, 0.05), np.random.RandomState(1), 4
     weight = stream.standard_normal((3, 5)).astype(precision)
     parameter = C.Parameter(weight.shape, init=weight, dtype=weight.dtype)
-    learner, set_rate, set_kept = momentum_at_any_rate(rule, [parameter], samples, share)
+    [learner], set_rate, set_kept = momentum_at_any_rate(rule, [parameter], samples, share)
     velocity = np.zeros_like(weight)
     for rate, kept in ((0.1, 1.0), (0.1, 1.0), (0.01, 1.0), (0.2, 0.0), (0.2, 1.0)):
         set_rate(rate)

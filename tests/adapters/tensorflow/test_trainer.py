@@ -15,6 +15,7 @@ from suite.worker.feed import synthetic
 from tests.adapters.alike import RULES, Alike
 from tests.support import proofs, trainers
 from workloads import weights
+from workloads.networks import by_name
 
 VARIANTS = [
     {"tuning": "default"},
@@ -54,10 +55,11 @@ def test_staged_and_native_take_the_same_steps_with_dropout(trainer, small):
     np.testing.assert_allclose(*found, rtol=1e-5)
 
 
-def test_tuning_decides_what_auto_means(trainer, small):
-    for tuning, xla in (("tuned", "update"), ("default", "off")):
+def test_tuning_and_network_decide_what_auto_means(trainer, small):
+    transformer = by_name()["gpt_char"].graph()
+    for tuning, graph, xla in (("tuned", small, "update"), ("tuned", transformer, "step"), ("default", small, "off")):
         ours = trainer(tuning=tuning)
-        ours.build(small, dict(weights.initial(small)))
+        ours.build(graph, dict(weights.initial(graph)))
         assert ours.notes()["xla"] == xla
         assert ours.notes()["layout"] == "NHWC"
 
