@@ -175,7 +175,7 @@ def trainer(name, kit, shape, classes, samples, optimiser):
     losses = [C.cross_entropy_with_softmax(logits, labels) * weight for logits, weight in heads]
     if not all(loss.shape == losses[0].shape for loss in losses) or kit.values:
         raise ValueError("%s: %d weights are left over" % (name, len(kit.values)))
-    lr, momentum, decay = optimiser
+    lr, momentum, decay = optimiser[:3]
     learner = C.momentum_sgd(
         sum(losses[1:], losses[0]).parameters,
         C.learning_parameter_schedule(lr, minibatch_size=samples),

@@ -70,7 +70,9 @@ class Usual:
 class Tricks:
     """The same as an expert writes them for a CPU."""
 
-    convolution = staticmethod(kernels.convolution)
+    @staticmethod
+    def convolution(x, w, stride, pad, groups):
+        return kernels.convolution(x, w, stride, pad, lax.Precision.DEFAULT, groups)
 
     @staticmethod
     def pool(x, kernel, stride):
@@ -128,7 +130,7 @@ def plain_step(network, use, params, velocity, images, labels):
         return -jnp.mean(jax.nn.log_softmax(logits)[jnp.arange(len(labels)), labels])
 
     loss, gradients = jax.value_and_grad(loss_of)(params)
-    lr, momentum, decay = OPTIMISER
+    lr, momentum, decay = OPTIMISER[:3]
     velocity = jax.tree.map(lambda v, g, w: momentum * v + g + decay * w, velocity, gradients, params)
     return jax.tree.map(lambda w, v: w - lr * v, params, velocity), velocity, loss
 

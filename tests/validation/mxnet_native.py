@@ -139,7 +139,7 @@ def hand_written(network, images, labels, by_trainer):
     """(step, loss) of a loop around the network."""
     criterion = Criterion()
     criterion.hybridize(static_alloc=True, static_shape=True)
-    lr, momentum, decay = OPTIMISER
+    lr, momentum, decay = OPTIMISER[:3]
     parameters, samples = trainable(network), images.shape[0]
     if by_trainer:
         rates = {"learning_rate": lr, "momentum": momentum, "wd": decay}

@@ -11,8 +11,9 @@ more is faster than plain. Beside it the same in CPU seconds of this process, wh
 machine disturbs less. Losses must agree.
 
 The plain networks use the adapter's LRN, or else its speed would hide an overhead
-elsewhere; `--lrn torch` gives them torch.nn.LocalResponseNorm. On AMD's processors the plain loop is an expert's
-there (`pytorch_plain.for_amd`); `--ordinary` leaves that out.
+elsewhere; `--lrn torch` gives them torch.nn.LocalResponseNorm. Where MKL is slow, as on some
+of AMD's processors, the plain loop multiplies by oneDNN (`pytorch_plain.by_onednn`);
+`--ordinary` leaves that out.
 
 On a GPU the loops are those of someone who knows it: channels last, autocast, cuDNN's autotuning, and by `--mode` the
 whole step compiled or recorded as a graph. There a third way is timed, too: our step without the marks of the measuring
@@ -35,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import torch
 from figures import figure, told
-from pytorch_plain import criterion, for_amd, on_amd, plain
+from pytorch_plain import by_onednn, criterion, plain
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -73,7 +74,7 @@ def arguments():
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--precision", choices=("float32", "tf32", "bfloat16"), default="float32")
     parser.add_argument("--mode", choices=sorted(MODES), default="eager")
-    parser.add_argument("--ordinary", action="store_true", help="a plain loop without what an expert does on AMD's")
+    parser.add_argument("--ordinary", action="store_true", help="a plain loop without what an expert adds")
     parser.add_argument("--lrn", choices=sorted(LRNS), default="fast", help="LRN of the plain networks")
     return parser.parse_args()
 
@@ -157,11 +158,11 @@ def measure(asked):
 def hand_written(asked, values, batch):
     """(step, loss) of the plain loop."""
     network = plain(asked.network, values, LRNS[asked.lrn]).to(asked.device)
-    if asked.device == "cpu" and asked.precision == "float32" and on_amd() and not asked.ordinary:
-        network = for_amd(network)
+    if asked.device == "cpu" and asked.precision == "float32" and not asked.ordinary:
+        network = by_onednn(network, asked.batch)
     if asked.ranks > 1:
         network = DistributedDataParallel(network, gradient_as_bucket_view=True, forward_sync_buffers=False)
-    lr, momentum, decay = OPTIMISER
+    lr, momentum, decay = OPTIMISER[:3]
     optimiser = torch.optim.SGD(network.parameters(), lr, momentum=momentum, weight_decay=decay, fused=True)
     images = torch.from_numpy(batch.inputs).to(asked.device).contiguous(memory_format=torch.channels_last)
     labels = torch.from_numpy(batch.labels).to(asked.device)

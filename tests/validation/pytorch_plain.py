@@ -1,10 +1,11 @@
 """The five networks as a PyTorch user writes them by hand: what the adapter's speed is held against.
 
 Modules are registered in the order in which the workload's graph has its layers, so that
-weights can be handed over one after the other. `for_amd` adds what an expert does on AMD's processors.
+weights can be handed over one after the other. `by_onednn` adds what an expert does where MKL is slow.
 """
 
-from pathlib import Path
+import time
+from functools import cache
 
 import torch
 from torch import nn
@@ -199,44 +200,62 @@ NETWORKS = {
 }
 
 
-class MatMul(torch.autograd.Function):
-    """A dense layer by oneDNN, which torch itself asks for products of bfloat16 alone."""
+linear = torch.ops.mkldnn._linear_pointwise
+
+
+class OneDNN(torch.autograd.Function):
+    """y = x w^T + b over the last axis, all three products by oneDNN: torch itself asks it for bfloat16 alone."""
 
     @staticmethod
-    def forward(ctx, x, weight, bias):
-        ctx.save_for_backward(x, weight)
-        return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    def forward(context, x, w, b):
+        rows = x.reshape(-1, x.shape[-1])
+        context.save_for_backward(rows, w)
+        context.shape, context.biased = x.shape, b is not None
+        return linear(rows, w, b, "none", [], "").view(*x.shape[:-1], len(w))
 
     @staticmethod
-    def backward(ctx, dy):
-        x, weight = ctx.saved_tensors
-        dx = torch.ops.mkldnn._linear_pointwise(dy, weight.t(), None, "none", [], "")
-        dw = torch.ops.mkldnn._linear_pointwise(dy.t(), x.t(), None, "none", [], "")
-        return dx, dw, dy.sum(0)
+    def backward(context, dy):
+        rows, w = context.saved_tensors
+        dy = dy.reshape(len(rows), -1)
+        dx = linear(dy, w.t(), None, "none", [], "").view(context.shape)
+        return dx, linear(dy.t(), rows.t(), None, "none", [], ""), dy.sum(0) if context.biased else None
 
 
 class OneDNNLinear(nn.Linear):
     def forward(self, x):
-        return MatMul.apply(x, self.weight, self.bias)
+        return OneDNN.apply(x, self.weight, self.bias)
 
 
-def on_amd():
-    return "AuthenticAMD" in Path("/proc/cpuinfo").read_text()
+@cache
+def onednn_is_faster(rows, width, out):
+    """Return whether it multiplies faster than MKL here, by the fastest of several runs forward and backward."""
+    x, w, b = (nn.Parameter(torch.randn(shape)) for shape in ((rows, width), (out, width), (out,)))
+    found = []
+    for way in (OneDNN.apply, F.linear):
+        taken = []
+        for _ in range(7):
+            begun = time.process_time()
+            way(x, w, b).sum().backward()
+            taken.append(time.process_time() - begun)
+        found.append(min(taken))
+    return found[0] < found[1]
 
 
-def for_amd(network):
-    """Add the tricks; what each brought on a Zen 5, one thread, AlexNet batch 8 and the others batch 4, in CPU seconds.
+def by_onednn(network, batch):
+    """Let oneDNN compute what it computes faster than MKL on this processor.
 
-    Dense layers by oneDNN (MKL takes twice as long): AlexNet 1.2 times as fast. 1x1 convolutions by oneDNN, forward
-    and backward, where torch would call MKL (a dilated one of 1x1 is the same, and is never given to MKL): ResNet-50
-    1.37, GoogLeNet 1.17; `torch.mkldnn_convolution` does so in the forward alone: 466 ms of ResNet-50's 1x1 layers
-    instead of 562, dilation 239. Huge pages: ResNet-50 1.08, no difference elsewhere. Without gain: never mapping
-    memory (MALLOC_MMAP_MAX_=0), glibc's own huge pages.
+    What each brought on a Zen 5, one thread, AlexNet batch 8 and the others batch 4, in CPU seconds. Dense layers (MKL
+    takes twice as long): AlexNet 1.2 times as fast. 1x1 convolutions, forward and backward, where torch would call MKL
+    (a dilated one of 1x1 is the same, and is never given to MKL): ResNet-50 1.37, GoogLeNet 1.17;
+    `torch.mkldnn_convolution` does so in the forward alone: 466 ms of ResNet-50's 1x1 layers instead of 562, dilation
+    239. Huge pages: ResNet-50 1.08, no difference elsewhere. Without gain: never mapping memory (MALLOC_MMAP_MAX_=0),
+    glibc's own huge pages. On another processor of AMD's MKL is the faster one.
     """
     for module in network.modules():
-        if type(module) is nn.Linear and module.in_features * module.out_features > 1 << 16:
+        pointwise = type(module) is nn.Conv2d and module.kernel_size == (1, 1) and module.stride == (1, 1)
+        if type(module) is nn.Linear and onednn_is_faster(batch, module.in_features, module.out_features):
             module.__class__ = OneDNNLinear
-        elif type(module) is nn.Conv2d and module.kernel_size == (1, 1) and module.stride == (1, 1):
+        elif pointwise and onednn_is_faster(batch * 14 * 14, module.in_channels, module.out_channels):
             module.dilation = (2, 2)
     return network
 

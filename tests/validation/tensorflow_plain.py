@@ -140,7 +140,7 @@ def plain(name, graph, weights, optimiser, batch, drops):
     velocities = [tf.Variable(tf.zeros_like(each)) for each in variables]
     network, shares = Plain(drops), [head.weight for head in graph.heads]
     images, labels = tf.constant(batch.inputs.transpose(0, 2, 3, 1)), tf.constant(batch.labels)
-    lr, momentum, decay = optimiser
+    lr, momentum, decay = optimiser[:3]
 
     @tf.function(jit_compile=True)
     def update(gradients):

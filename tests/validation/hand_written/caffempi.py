@@ -7,7 +7,7 @@ difference.
 import math
 
 import torch
-from hand_written.pytorch import onednn_is_faster
+from pytorch_plain import onednn_is_faster
 
 aten = torch.ops.aten
 
@@ -18,7 +18,8 @@ class Loop:
         self.w = {name: torch.from_numpy(value.copy()) for name, value in initial.items()}
         self.g = {name: torch.zeros_like(value) for name, value in self.w.items()}
         self.x, self.y = torch.from_numpy(batch.inputs), torch.from_numpy(batch.labels).flatten()
-        self.product = self.onednn if onednn_is_faster(form, len(self.x)) else self.mkl
+        onednn = onednn_is_faster(len(self.x) * form.tokens, form.width, 4 * form.width)
+        self.product = self.onednn if onednn else self.mkl
         matrices = [name for name, value in self.w.items() if sum(extent > 1 for extent in value.shape) > 1]
         others = [name for name in self.w if name not in matrices]
         self.groups = [

@@ -7,48 +7,10 @@ gains 1.03 to 1.06 after half a minute, with MKL's products alone: it refuses on
 """
 
 import math
-import time
 
 import torch
+from pytorch_plain import OneDNN, onednn_is_faster
 from torch.nn import functional as F  # noqa: N812 - the usual name
-
-linear = torch.ops.mkldnn._linear_pointwise
-
-
-class OneDNN(torch.autograd.Function):
-    """y = x w^T + b over the last axis, all three products by oneDNN."""
-
-    @staticmethod
-    def forward(context, x, w, b):
-        rows = x.reshape(-1, x.shape[-1])
-        context.save_for_backward(rows, w)
-        context.shape, context.biased = x.shape, b is not None
-        return linear(rows, w, b, "none", [], "").view(*x.shape[:-1], len(w))
-
-    @staticmethod
-    def backward(context, dy):
-        rows, w = context.saved_tensors
-        dy = dy.reshape(len(rows), -1)
-        dx = linear(dy, w.t(), None, "none", [], "").view(context.shape)
-        return dx, linear(dy.t(), rows.t(), None, "none", [], ""), dy.sum(0) if context.biased else None
-
-
-def onednn_is_faster(form, samples):
-    """Return whether its products are, by the fastest of several runs of a block's largest layer."""
-    x, w, b = (
-        torch.randn(shape)
-        for shape in ((samples * form.tokens, form.width), (4 * form.width, form.width), (4 * form.width,))
-    )
-    x, w, b = (torch.nn.Parameter(each) for each in (x, w, b))
-    found = []
-    for way in (OneDNN.apply, F.linear):
-        taken = []
-        for _ in range(7):
-            begun = time.process_time()
-            way(x, w, b).sum().backward()
-            taken.append(time.process_time() - begun)
-        found.append(min(taken))
-    return found[0] < found[1]
 
 
 class Loop:
@@ -56,7 +18,9 @@ class Loop:
         self.form, self.rule, self.done = form, rule, 0
         self.w = {name: torch.nn.Parameter(torch.from_numpy(value.copy())) for name, value in initial.items()}
         self.x, self.y = torch.from_numpy(batch.inputs), torch.from_numpy(batch.labels).flatten()
-        self.linear = OneDNN.apply if onednn_is_faster(form, len(self.x)) else F.linear
+        self.linear = (
+            OneDNN.apply if onednn_is_faster(len(self.x) * form.tokens, form.width, 4 * form.width) else F.linear
+        )
         matrices = [p for p in self.w.values() if sum(extent > 1 for extent in p.shape) > 1]
         others = [p for p in self.w.values() if all(p is not each for each in matrices)]
         groups = [{"params": matrices}, {"params": others, "weight_decay": 0.0}]
