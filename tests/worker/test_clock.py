@@ -6,9 +6,6 @@ import pytest
 import toy
 
 from suite.worker.clock import STAGES, StageClock
-from suite.worker.feed import StreamFeed
-from suite.worker.loop import Loop
-from suite.worker.passes import Passes
 from tests.support import trainers
 
 SLEEPS = {"next_batch": 0.004, "to_device": 0.001, "forward": 0.005, "backward": 0.008, "update": 0.002}
@@ -17,10 +14,7 @@ METHODS = {"io": "next_batch", "h2d": "to_device", "forward": "forward", "backwa
 
 def test_stages_add_up_to_the_wall_time_and_a_batch_is_released_in_the_next_io(sampling):
     trainer = toy.ToyTrainer(trainers.setup(knobs={"sleep": SLEEPS}))
-    passes = Passes(
-        trainer, StreamFeed(trainer, toy.Unread()), Loop(trainer, sampling._replace(steps=40), lambda **_: None)
-    )
-    record = passes.run("staged")
+    record = toy.passes_of(trainer, sampling, steps=40).run("staged")
     assert {stage: len(column) for stage, column in record.stage_s.items()} == dict.fromkeys(STAGES, len(record.step_s))
     for stage, method in METHODS.items():
         fastest = min(record.stage_s[stage])
@@ -30,10 +24,7 @@ def test_stages_add_up_to_the_wall_time_and_a_batch_is_released_in_the_next_io(s
     assert total == pytest.approx(record.wall_s, rel=0.01)
     assert total <= record.wall_s
     trainer = Heavy(trainers.setup(knobs={"sleep": {"forward": 0.004}}))
-    passes = Passes(
-        trainer, StreamFeed(trainer, toy.Unread()), Loop(trainer, sampling._replace(steps=40), lambda **_: None)
-    )
-    record = passes.run("staged")
+    record = toy.passes_of(trainer, sampling, steps=40).run("staged")
     size = len(record.step_s) // len(record.spans_s)
     assert min(seconds for at, seconds in enumerate(record.stage_s["io"]) if at % size) >= 0.004
 
@@ -70,23 +61,16 @@ class Device(toy.ToyTrainer):
 def test_marks_are_read_at_the_end_without_gaps_or_warm_up():
     trainer = Device(trainers.setup())
     clock = StageClock(trainer)
-    for _ in range(2):
-        clock.begin()
-        for _ in STAGES:
-            clock.lap()
-    assert trainer.read == 0
-    assert clock.seconds() == {stage: [0.5, 0.5] for stage in STAGES}
-    assert trainer.read == 2 * len(STAGES)
-    trainer = Device(trainers.setup())
-    clock = StageClock(trainer)
     for _ in range(3):
         clock.begin()
         trainer.now += 10  # between the iterations, seen by the next one alone
         for _ in STAGES:
             clock.lap()
         trainer.now += 4
+    assert trainer.read == 0
     seconds = clock.seconds()
-    assert seconds["io"] == [5.5, 7.5, 7.5]
+    assert trainer.read == 3 * len(STAGES)
+    assert seconds == {**{stage: [0.5] * 3 for stage in STAGES}, "io": [5.5, 7.5, 7.5]}
     assert sum(map(sum, seconds.values())) == 0.5 * (trainer.now - 4 - 1)  # from the first mark to the last
 
 
@@ -136,8 +120,7 @@ class Behind(Device):
 def test_events_are_waited_for_once_a_pass_and_where_ranks_meet(sampling, events, world, waits):
     trainer = Behind(trainers.setup(world=world))
     trainer.events = events
-    feed = StreamFeed(trainer, toy.Unread())
-    record = Passes(trainer, feed, Loop(trainer, sampling, lambda **_: None)).run("staged")
+    record = toy.passes_of(trainer, sampling).run("staged")
     seconds = dict(dict.fromkeys(STAGES, 0.0), forward=1.0, backward=1.0, communication=1.0, update=1.0)
     assert record.stage_s == {stage: [each] * len(record.step_s) for stage, each in seconds.items()}
     last = trainer.calls[-1 - trainer.calls[::-1].index("forward") :]

@@ -1,9 +1,8 @@
 """The task `comm` on ranks that are threads, and its parts."""
 
-import threading
-
 import numpy as np
 import pytest
+import toy
 import wires
 
 from suite.worker import samples
@@ -15,66 +14,59 @@ from suite.worker.patterns import EXACT, WrongResult, check, expected, given
 from suite.worker.samples import LEAST, MOST, Sampler
 from tests.support import trainers
 from tests.support.errors import raising
+from tests.support.sent import Nobody
 
 SECONDS = 0.002
 OPERATIONS = ("all-reduce", "broadcast", "point-to-point", *PARTED)
 
 
-class Box:
-    """An outbox that keeps what is sent."""
-
-    def __init__(self):
-        self.sent = []
+class Box(Nobody):
+    """... whose messages come through the wire."""
 
     def send(self, message):
         assert decode(encode(message)) == message
-        self.sent.append(message)
-
-    def progress(self, name, phase, step, of):
-        pass
+        super().send(message)
 
 
 def ranks(world, work, kind=wires.Wire):
     """What `work(communicator, outbox)` leaves in each rank's outbox; what it raises is returned instead."""
-    shared, found = wires.Threads(world), [None] * world
+    shared = wires.Threads(world)
 
     def live(rank):
-        box = Box()
-        communicator = kind(trainers.setup(rank=rank, world=world), shared)
+        box, communicator = Box(), kind(trainers.setup(rank=rank, world=world), shared)
         communicator.start()
         try:
             work(communicator, box)
-            found[rank] = box.sent
         except Exception as error:
-            shared._barrier.abort()
-            found[rank] = error
+            shared.abort()
+            return error
+        return box.sent
 
-    threads = [threading.Thread(target=live, args=(rank,)) for rank in range(world)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    return found
+    return toy.together(world, live)
+
+
+def measuring(method, *arguments, operation="all-reduce", seconds=SECONDS):
+    """What a rank does: it measures an operation in one way."""
+    return lambda communicator, box: getattr(Measured(communicator, operation, seconds, box), method)(*arguments)
 
 
 def test_sizes_beyond_the_budget_are_named_alike_by_all_ranks():
-    def work(communicator, box):
-        Measured(communicator, "all-reduce", 0.01, box).sizes([1, 4, 16, 64], [], 0.001)
-
-    for rows in ranks(2, work):
+    for rows in ranks(2, measuring("sizes", [1, 4, 16, 64], [], 0.001, seconds=0.01)):
         assert rows[0].kind == "single"
         assert rows[1:] == [SkippedSizes([16, 64, 256])]
-
-    def work(communicator, box):
-        Measured(communicator, "all-reduce", SECONDS, box).sizes([1, 4], [], 0.0)
-
-    assert [row.bytes for row in ranks(2, work)[0]] == [4, 16]
+    assert [row.bytes for row in ranks(2, measuring("sizes", [1, 4], [], 0.0))[0]] == [4, 16]
 
 
-class Clocked(wires.BeginningWire):
+class Charged(wires.Beginning):
+    def run(self):
+        self.taken = self.given
+        self.wire.now += 1e-3 + self.given.nbytes * 1e-8
+
+
+class Clocked(wires.Wire):
     """One rank on a clock of its own: 1 ms and 100 MB/s, with the sizes' memory but without their time."""
 
-    now = 0.0
+    made_of, now = Charged, 0.0
 
     def clock(self):
         self.now += 1e-6
@@ -85,15 +77,6 @@ class Clocked(wires.BeginningWire):
 
     def compute(self):
         self.now += 5e-5
-
-    def exchange(self, operation, count):
-        return Charged(self, operation)
-
-
-class Charged(wires.Beginning):
-    def run(self):
-        self.taken = self.given
-        self.wire.now += 1e-3 + self.given.nbytes * 1e-8
 
 
 @pytest.mark.parametrize("budget", [0.3, 5.0, 10.0])
@@ -131,18 +114,10 @@ def test_what_computes_for_the_first_time_is_not_timed():
     assert slices[0] == slices[1] > 1
 
 
-def single(operation, count):
-    return lambda communicator, box: Measured(communicator, operation, SECONDS, box).single(count)
-
-
-def overlap(operation, count):
-    return lambda communicator, box: Measured(communicator, operation, SECONDS, box).overlap(count)
-
-
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("count", [1, 16, 3000])
 def test_every_operation_is_verified_and_sampled_alike_on_all_ranks(operation, count):
-    rows = ranks(3, single(operation, count))
+    rows = ranks(3, measuring("single", count, operation=operation))
     divisible = -(-count // 3) * 3 if operation in PARTED else count
     for ((row,),) in zip(rows):
         assert (row.kind, row.operation, row.bytes, row.messages) == ("single", operation, 4 * divisible, 1)
@@ -153,7 +128,7 @@ def test_every_operation_is_verified_and_sampled_alike_on_all_ranks(operation, c
 @pytest.mark.parametrize(("kind", "rank"), [(wires.FlippedWire, 1), (wires.StaleWire, None)])
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_wrong_result_is_refused(kind, rank, operation):
-    found = ranks(2, single(operation, 8), kind)
+    found = ranks(2, measuring("single", 8, operation=operation), kind)
     wrong = [error for error in found if isinstance(error, WrongResult)]
     assert wrong, found
     if rank is not None:
@@ -161,18 +136,17 @@ def test_a_wrong_result_is_refused(kind, rank, operation):
         assert "1 wrong numbers in all" in str(wrong[0])
 
 
-def tensors(communicator, box):
-    Measured(communicator, "all-reduce", 0.0, box).tensors([5, 5])
+OVERLAP, TENSORS = measuring("overlap", 8), measuring("tensors", [5, 5], seconds=0.0)
 
 
 @pytest.mark.parametrize("kind", [wires.IdleWire, wires.TiringWire])
-@pytest.mark.parametrize("work", [overlap("all-reduce", 8), tensors])
+@pytest.mark.parametrize("work", [OVERLAP, TENSORS])
 def test_what_is_begun_must_be_done(kind, work):
     assert any(isinstance(error, WrongResult) for error in ranks(2, work, kind))
 
 
 def test_results_of_others_or_of_another_size_are_refused():
-    assert any(isinstance(error, WrongResult) for error in ranks(2, tensors, wires.MixedWire))
+    assert any(isinstance(error, WrongResult) for error in ranks(2, TENSORS, wires.MixedWire))
     with raising(WrongResult, 0, 3, 4):
         check(np.zeros(3, np.float32), "all-reduce", 4, 0, 2, 1)
 
@@ -206,9 +180,7 @@ def test_sums_of_small_types_are_exact_for_usual_groups_and_rounded_beyond():
 
 
 def test_gradient_tensors_each_in_a_row_together_and_flat():
-    work = lambda communicator, box: Measured(communicator, "all-reduce", 0.0, box).tensors([5, 70, 5])  # noqa: E731
-    found = ranks(2, work, wires.BeginningWire)
-    for rows in found:
+    for rows in ranks(2, measuring("tensors", [5, 70, 5], seconds=0.0), wires.BeginningWire):
         assert [(row.kind, row.bytes, row.messages) for row in rows] == [
             ("single", 20, 1),
             ("single", 280, 1),
@@ -219,15 +191,15 @@ def test_gradient_tensors_each_in_a_row_together_and_flat():
 
 
 def test_without_a_non_blocking_form_nothing_is_sent_of_it():
-    (rows, _) = ranks(2, lambda communicator, box: Measured(communicator, "all-reduce", 0.0, box).tensors([5]))
+    (rows, _) = ranks(2, measuring("tensors", [5], seconds=0.0))
     assert [row.kind for row in rows] == ["single", "row", "single"]
-    assert ranks(2, overlap("all-reduce", 8)) == [[], []]
+    assert ranks(2, OVERLAP) == [[], []]
     with pytest.raises(Unsupported, match="non-blocking"):
         wires.Text(None, "all-reduce").begin()
 
 
 def test_overlap_has_samples_of_each_and_of_both():
-    found = ranks(2, overlap("all-reduce", 8), wires.BeginningWire)
+    found = ranks(2, OVERLAP, wires.BeginningWire)
     for (row,) in found:
         assert (row.operation, row.bytes) == ("all-reduce", 32)
         assert row.slices == found[0][0].slices >= 1

@@ -1,9 +1,9 @@
 """The common clock and the schedule, on ranks whose clocks, stalls and barriers are made up: true times are known."""
 
 import random
-import threading
 
 import pytest
+import toy
 import wires
 
 from suite.worker import common_clock
@@ -51,17 +51,8 @@ class Made(Communicator):
 
 def group(work):
     """What `work(rank's communicator)` gives on three ranks."""
-    shared, found = wires.Threads(len(AHEAD)), [None] * len(AHEAD)
-
-    def live(rank):
-        found[rank] = work(Made(trainers.setup(rank=rank, world=len(AHEAD)), shared))
-
-    threads = [threading.Thread(target=live, args=(rank,)) for rank in range(len(AHEAD))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    return found
+    shared, world = wires.Threads(len(AHEAD)), len(AHEAD)
+    return toy.together(world, lambda rank: work(Made(trainers.setup(rank=rank, world=world), shared)))
 
 
 @pytest.fixture(autouse=True)
@@ -104,17 +95,11 @@ def test_a_sample_begins_when_the_ranks_leave_a_barrier_or_says_that_it_began_la
 
 
 def test_on_one_kernel_the_clock_is_one():
-    shared, found = wires.Threads(2), [None, None]
+    shared = wires.Threads(2)
 
     def live(rank):
-        wire = wires.Wire(trainers.setup(rank=rank, world=2), shared)
-        clock = common_clock.CommonClock(rank, wire.maximum)
+        clock = common_clock.CommonClock(rank, wires.Wire(trainers.setup(rank=rank, world=2), shared).maximum)
         clock.agree()
-        found[rank] = (clock.offset, clock.error)
+        return clock.offset, clock.error
 
-    threads = [threading.Thread(target=live, args=(rank,)) for rank in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(10)
-    assert found == [(0.0, 0.0)] * 2
+    assert toy.together(2, live) == [(0.0, 0.0)] * 2

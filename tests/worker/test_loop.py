@@ -4,21 +4,28 @@ import gc
 import math
 import threading
 import time
-from concurrent import futures
 from contextlib import contextmanager
 from operator import truediv
 
 import numpy as np
 import pytest
 import toy
+import wires
 
 from suite.worker.loop import QUICK_WINDOW, ROUNDS, Loop, Side, falling, reported_every, usual
 from suite.worker.messages import HostUse
 from tests.support import trainers
 
 
-def silent(**_):
-    pass
+class Unmetered:
+    def __init__(self, gpus):
+        assert gpus == []
+
+    def begin(self):
+        pass
+
+    def end(self):
+        return None
 
 
 class Scripted:
@@ -42,7 +49,7 @@ def warm_up(monkeypatch, sampling):
 
     def run(body, **rule):
         monkeypatch.setattr("suite.worker.loop.time", body)
-        return Loop(toy.ToyTrainer(trainers.setup()), sampling._replace(**rule), silent).alone("io_only", body)
+        return toy.loop_of(toy.ToyTrainer(trainers.setup()), sampling, **rule).alone("io_only", body)
 
     return run
 
@@ -98,14 +105,8 @@ def beside(monkeypatch, sampling):
         """`used`: how much by others, in every part of half a second, beyond the last one as in it."""
         body, use = Scripted(0.01), noise_use()
 
-        class Counted:
+        class Counted(Unmetered):
             asked = 0
-
-            def __init__(self, gpus):
-                assert gpus == []
-
-            def begin(self):
-                pass
 
             def end(self):
                 Counted.asked += 1
@@ -114,8 +115,8 @@ def beside(monkeypatch, sampling):
 
         monkeypatch.setattr("suite.worker.loop.time", body)
         monkeypatch.setattr("suite.worker.loop.Meter", Counted)
-        rule = sampling._replace(warmup_steps=3, steps=5, seconds=seconds, warmup_limit=limit)
-        loop = Loop(toy.ToyTrainer(trainers.setup()), rule, silent)
+        rule = {"warmup_steps": 3, "steps": 5, "seconds": seconds, "warmup_limit": limit}
+        loop = toy.loop_of(toy.ToyTrainer(trainers.setup()), sampling, **rule)
         return loop.undisturbed("native", Side(lambda: (body(), body.steps)[1]))
 
     return run
@@ -152,7 +153,7 @@ def test_parts_and_blocks_hold_whole_periods_of_an_exchange(monkeypatch, samplin
     trainer.period = 8
     monkeypatch.setattr("suite.worker.loop.time", body)
     monkeypatch.setattr("suite.worker.loop.Meter", Unmetered)
-    loop = Loop(trainer, sampling._replace(warmup_steps=3, steps=5, seconds=1.0, warmup_limit=0.0), silent)
+    loop = toy.loop_of(trainer, sampling, warmup_steps=3, steps=5, seconds=1.0, warmup_limit=0.0)
     timed, aside, _ = loop.undisturbed("native", Side(body, multiple=3))
     assert (len(timed.step_s), aside) == (2 * 72, [])  # two parts of 50 steps, rounded up
     (turn,) = loop.in_turns("compute_only", Side(body), Side(body))
@@ -189,19 +190,7 @@ class Ranks:
             self._own.rank = rank
             return work(rank)
 
-        with futures.ThreadPoolExecutor(len(self._step_s)) as pool:
-            return list(pool.map(own, range(len(self._step_s))))
-
-
-class Unmetered:
-    def __init__(self, gpus):
-        pass
-
-    def begin(self):
-        pass
-
-    def end(self):
-        return None
+        return toy.together(len(self._step_s), own)
 
 
 @pytest.mark.parametrize(("own_pace", "rate"), [(True, 3.5 / 0.01), (False, 4 / 0.02)])
@@ -217,8 +206,7 @@ def test_workers_that_wait_for_none_are_timed_by_the_clock(monkeypatch, sampling
         trainer.maximum, trainer.mark = ranks.maximum, ranks.perf_counter
         trainer.waits_for_ranks = lambda: not own_pace
         trainer.dropped_steps = lambda: 0
-        loop = Loop(trainer, sampling._replace(seconds=2.0), silent)
-        return loop.undisturbed("native", Side(ranks.step))[0]
+        return toy.loop_of(trainer, sampling, seconds=2.0).undisturbed("native", Side(ranks.step))[0]
 
     timed = ranks.run(work)
     steps, walls = [len(each.step_s) for each in timed], [each.wall_s for each in timed]
@@ -231,7 +219,7 @@ def test_every_part_of_a_side_that_reads_begins_drained(monkeypatch, sampling):
     body, events = Scripted(0.01), []
     monkeypatch.setattr("suite.worker.loop.time", body)
     monkeypatch.setattr("suite.worker.loop.Meter", Unmetered)
-    loop = Loop(toy.ToyTrainer(trainers.setup()), sampling._replace(seconds=2.0), silent)
+    loop = toy.loop_of(toy.ToyTrainer(trainers.setup()), sampling, seconds=2.0)
     timed, _, _ = loop.undisturbed("native", Side(body, lambda: events.append(body.steps), untimed=2))
     assert len(timed.step_s) == 200
     assert events == [6 + part * (2 + 50) for part in range(4)]
@@ -244,8 +232,8 @@ def test_a_short_pass_is_one_part(beside):
 
 
 def test_it_measures_long_enough_and_steps_add_up_to_the_wall_time(sampling):
-    rule = sampling._replace(steps=4, seconds=0.1)
-    timed = Loop(toy.ToyTrainer(trainers.setup()), rule, silent).alone("io_only", lambda: time.sleep(0.005))
+    trainer = toy.ToyTrainer(trainers.setup())
+    timed = toy.loop_of(trainer, sampling, steps=4, seconds=0.1).alone("io_only", lambda: time.sleep(0.005))
     assert len(timed.step_s) >= 4
     assert timed.wall_s >= 0.1
     numbers = iter(range(1000))
@@ -254,7 +242,7 @@ def test_it_measures_long_enough_and_steps_add_up_to_the_wall_time(sampling):
         time.sleep(0.01)
         return next(numbers)
 
-    timed = Loop(toy.ToyTrainer(trainers.setup()), sampling._replace(steps=20), silent).alone("io_only", body)
+    timed = toy.loop_of(trainer, sampling, steps=20).alone("io_only", body)
     assert timed.returned == list(range(len(timed.warmup_s), len(timed.warmup_s) + 20))
     assert 0.99 * timed.wall_s < sum(timed.step_s) <= timed.wall_s
 
@@ -271,7 +259,7 @@ def test_progress_is_reported_of_warm_up_and_steps(sampling, settled):
 @pytest.mark.parametrize("measure", ["alone", "undisturbed", "in_turns"])
 def test_garbage_is_collected_only_among_what_a_pass_makes(sampling, settled, measure):
     apart = []
-    loop = Loop(toy.ToyTrainer(trainers.setup()), sampling._replace(seconds=0.0), silent)
+    loop = toy.loop_of(toy.ToyTrainer(trainers.setup()), sampling, seconds=0.0)
 
     def body():
         time.sleep(0.05)
@@ -295,23 +283,17 @@ def test_progress_is_reported_about_ten_times_a_second(step_s, steps):
 
 
 def test_ranks_of_different_speed_agree_on_every_count(sampling):
-    group = toy.Group(2)
-
-    class Ranked(toy.ToyTrainer):
-        def maximum(self, value):
-            return group.maximum(self.setup.rank, value)
+    group = wires.Threads(2)
 
     def work(rank):
         # Rank 1 is faster, and gets quicker for a while: both must wait for it to settle.
         sleeps = [0.04 * 0.8**n for n in range(12)] if rank else []
-        trainer = Ranked(trainers.setup(rank=rank, world=2))
-        pace = 0.0012 if rank else 0.01
-        rule = sampling._replace(warmup_limit=20.0, seconds=0.1)
-        return Loop(trainer, rule, silent).undisturbed(
-            "native", Side(lambda: time.sleep(sleeps.pop(0) if sleeps else pace))
-        )[0]
+        trainer, pace = toy.ToyTrainer(trainers.setup(rank=rank, world=2)), 0.0012 if rank else 0.01
+        trainer.maximum = lambda value: max(group.exchange(rank, value))
+        side = Side(lambda: time.sleep(sleeps.pop(0) if sleeps else pace))
+        return toy.loop_of(trainer, sampling, warmup_limit=20.0, seconds=0.1).undisturbed("native", side)[0]
 
-    slow, fast = group.run(work)
+    slow, fast = toy.together(2, work)
     assert len(slow.warmup_s) == len(fast.warmup_s) > QUICK_WINDOW
     assert len(slow.step_s) == len(fast.step_s)
     assert slow.steady
@@ -395,7 +377,7 @@ def test_a_body_that_slows_down_ends_by_the_clock_when_it_runs_alone(sampling):
     def body():
         time.sleep(ready.pop() if ready else 0.02)
 
-    rule = sampling._replace(warmup_steps=5, steps=3, seconds=0.1)
-    timed = Loop(toy.ToyTrainer(trainers.setup()), rule, silent).alone("io_only", body)
+    loop = toy.loop_of(toy.ToyTrainer(trainers.setup()), sampling, warmup_steps=5, steps=3, seconds=0.1)
+    timed = loop.alone("io_only", body)
     assert 3 <= len(timed.step_s) <= 12
     assert timed.wall_s >= 0.1

@@ -1,7 +1,6 @@
 """The passes: what each calls, in which order, and what its record holds."""
 
 import re
-import threading
 import time
 from itertools import groupby
 
@@ -12,32 +11,24 @@ import wires
 
 from suite.worker import common_clock
 from suite.worker.contract import Unsupported
-from suite.worker.feed import READ_AHEAD, RESIDENT, ResidentFeed, StreamFeed, own_synthetic, share, synthetic
-from suite.worker.loop import BLOCK_STEPS, FIRST, RESUMED, ROUNDS, Loop
-from suite.worker.passes import STAGED_ROUNDS, Passes
-from tests.support import trainers
+from suite.worker.feed import READ_AHEAD, RESIDENT, ResidentFeed, own_synthetic, share, synthetic
+from suite.worker.loop import BLOCK_STEPS, FIRST, RESUMED, ROUNDS
+from suite.worker.passes import STAGED_ROUNDS
+from tests.support import jobs, trainers
 from tests.support.behind import BehindTrainer, Clock
 from tests.support.errors import raising
-from workloads.networks import by_name
 
 pytestmark = pytest.mark.usefixtures("settled")
 WARMUP = 6
 STEPS = WARMUP + 3  # and of the measurement
 READS = ("native", "staged", "io_only")
 
-ITERATIONS = {
-    "native": ["next_batch", "to_device", "step"],
-    "io_only": ["next_batch"],
-}
+ITERATIONS = {"native": ["next_batch", "to_device", "step"], "io_only": ["next_batch"]}
 
 
-def streamed(trainer):
-    return StreamFeed(trainer, toy.Unread())
-
-
-def passes(sampling, feed=streamed, **changes):
+def passes(sampling, feed=toy.streamed, **changes):
     trainer = toy.ToyTrainer(trainers.setup(**changes))
-    made = Passes(trainer, feed(trainer), Loop(trainer, sampling, lambda **_: None))
+    made = toy.passes_of(trainer, sampling, feed)
     del trainer.calls[:]
     return trainer, made
 
@@ -53,7 +44,7 @@ def trimmed(calls):
 
 
 def resident(trainer):
-    return ResidentFeed(trainer, own_synthetic(by_name()["mnist_small"].graph(), 4, 1, 0))
+    return ResidentFeed(trainer, own_synthetic(jobs.graph(), 4, 1, 0))
 
 
 @pytest.mark.parametrize("name", sorted(ITERATIONS))
@@ -155,7 +146,7 @@ def test_an_exchange_is_measured_though_the_step_cannot_leave_it_out(sampling):
             raise Unsupported("it cannot")
 
     trainer = Bound(trainers.setup(world=2))
-    made = Passes(trainer, resident(trainer), Loop(trainer, sampling, lambda **_: None), ("compute_only", "comm_only"))
+    made = toy.passes_of(trainer, sampling, resident, ("compute_only", "comm_only"))
     with pytest.raises(Unsupported):
         made.run("compute_only")
     assert len(made.run("comm_only").pairs_s) == ROUNDS
@@ -165,7 +156,7 @@ def test_an_exchange_is_measured_though_the_step_cannot_leave_it_out(sampling):
 def test_readers_that_are_slow_are_waited_for_until_their_queue_is_full(monkeypatch, batch_s, waits):
     slept = []
     monkeypatch.setattr("suite.worker.feed.time.sleep", slept.append)
-    feed = streamed(toy.ToyTrainer(trainers.setup()))
+    feed = toy.streamed(toy.ToyTrainer(trainers.setup()))
     feed._batch_s = batch_s
     feed.fill()
     feed.fill()  # a queue that was filled stays full
@@ -209,9 +200,9 @@ def test_resident_data_go_to_the_device_once_and_take_turns(sampling):
         ("comm_only", resident, 1, "one device exchanges nothing"),
         ("comm_only", resident, 2, None),
         ("io_only", resident, 2, "synthetic data are not read"),
-        ("io_only", streamed, 1, None),
+        ("io_only", toy.streamed, 1, None),
         ("resident", resident, 1, "synthetic data are not read"),
-        ("resident", streamed, 1, None),
+        ("resident", toy.streamed, 1, None),
     ],
 )
 def test_what_has_nothing_to_measure_is_skipped(sampling, name, feed, world, reason):
@@ -221,20 +212,15 @@ def test_what_has_nothing_to_measure_is_skipped(sampling, name, feed, world, rea
 @pytest.mark.parametrize("one_kernel", [True, False])
 def test_ranks_say_when_the_staged_steps_were_on_one_clock(sampling, monkeypatch, one_kernel):
     monkeypatch.setattr(common_clock, "_is_one_kernel", lambda maximum: one_kernel)
-    shared, found = wires.Threads(2), {}
+    shared = wires.Threads(2)
 
     def live(rank):
         trainer = toy.ToyTrainer(trainers.setup(rank=rank, world=2, knobs={"sleep": {"update": 0.003}}))
         trainer.maximum = lambda value: max(shared.exchange(rank, value))
-        found[rank] = Passes(trainer, streamed(trainer), Loop(trainer, sampling, lambda **_: None)).run("staged")
+        return toy.passes_of(trainer, sampling).run("staged")
 
-    threads = [threading.Thread(target=live, args=(rank,)) for rank in range(2)]
     began = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    one, other = found[0], found[1]
+    one, other = toy.together(2, live)
     assert one.clock_error_s == other.clock_error_s
     assert (one.clock_error_s == 0.0) is one_kernel
     times = [began, *(moment for span in one.spans_s for moment in span), time.perf_counter()]
@@ -263,14 +249,14 @@ def test_a_trainer_that_cannot_leave_its_exchange_out_says_so():
 
 
 def test_every_replica_makes_its_own_synthetic_batches_and_a_proof_s_parts_are_the_whole():
-    graph = by_name()["mnist_small"].graph()
+    graph = jobs.graph()
     first, second, again = (own_synthetic(graph, 4, 5, replica) for replica in (0, 1, 0))
     assert len(first) == RESIDENT
     assert all(batch.inputs.shape == (4, 1, 28, 28) and batch.inputs.dtype == "float32" for batch in first)
     assert all((one.inputs == other.inputs).all() for one, other in zip(first, again))
     everything = np.stack([batch.inputs for batch in first + second]).reshape(2 * RESIDENT, -1)
     assert len(np.unique(everything[:, 0])) == 2 * RESIDENT
-    whole = synthetic(by_name()["mnist_small"].graph(), 8, 5)
+    whole = synthetic(jobs.graph(), 8, 5)
     assert whole.labels.dtype == "int64"
     assert set(whole.labels) <= set(range(10))
     parts = [share(whole, rank, 4) for rank in range(2)]
@@ -288,7 +274,7 @@ def behind(monkeypatch, sampling):
         monkeypatch.setattr("suite.worker.feed.time", clock)
         monkeypatch.setattr("suite.worker.passes.time", clock)
         trainer = BehindTrainer(clock, **how)
-        made = Passes(trainer, StreamFeed(trainer, toy.Unread()), Loop(trainer, sampling, lambda **_: None), names)
+        made = toy.passes_of(trainer, sampling, names=names)
         return (*[made.run(name) for name in names], trainer)
 
     return run
@@ -326,16 +312,13 @@ def test_exposed_communication_is_not_hidden_by_a_slow_reader(behind):
     assert trainer.calls.count("next_batch") == RESIDENT
 
 
-@pytest.mark.parametrize("name", ["native", "io_only"])
-def test_nothing_is_prepaid(behind, name):
-    found, _ = behind(name, step_s=0.01, read_s=1.0, ahead=16)
-    assert found.warmup_s == pytest.approx([1.0] * WARMUP, rel=0.02)
-    assert found.step_s == pytest.approx([1.0] * 3, rel=0.02)
-
-
-def test_nothing_is_prepaid_while_the_first_step_compiles(behind):
-    found, _ = behind("native", step_s=0.01, read_s=1.0, ahead=16, first_s=40.0)
-    assert found.warmup_s[-1] == pytest.approx(0.01)
+@pytest.mark.parametrize(("name", "first_s"), [("native", 0.0), ("io_only", 0.0), ("native", 40.0)])
+def test_nothing_is_prepaid_nor_while_the_first_step_compiles(behind, name, first_s):
+    found, _ = behind(name, step_s=0.01, read_s=1.0, ahead=16, first_s=first_s)
+    if first_s:
+        assert found.warmup_s[-1] == pytest.approx(0.01)
+    else:
+        assert found.warmup_s == pytest.approx([1.0] * WARMUP, rel=0.02)
     assert found.step_s == pytest.approx([1.0] * 3, rel=0.02)
 
 
@@ -362,22 +345,19 @@ def test_what_is_exchanged_is_gradients_in_the_type_of_the_parameters(sampling, 
             return 10
 
     trainer = Ten(trainers.setup(**setup))
-    made = Passes(trainer, resident(trainer), Loop(trainer, sampling, lambda **_: None))
-    assert made.run("native").gradient_bytes == size
-
-
-class PartToy(toy.ToyTrainer):
-    """Holds a part of a network: half of its forward and a quarter of its backward is waiting."""
-
-    def bubble(self):
-        return {"forward": 0.002, "backward": 0.001}
+    assert toy.passes_of(trainer, sampling, resident).run("native").gradient_bytes == size
 
 
 def test_waiting_for_other_parts_is_a_stage_of_its_own_where_there_are_parts(sampling):
+    class PartToy(toy.ToyTrainer):
+        """Holds a part of a network: half of its forward and a quarter of its backward is waiting."""
+
+        def bubble(self):
+            return {"forward": 0.002, "backward": 0.001}
+
     sleeping = {"sleep": {"forward": 0.004, "backward": 0.004}}
     trainer = PartToy(trainers.setup(world=4, model_parallel_size=2, batch=8, knobs=sleeping))
-    made = Passes(trainer, streamed(trainer), Loop(trainer, sampling, lambda **_: None))
-    record = made.run("staged")
+    record = toy.passes_of(trainer, sampling).run("staged")
     stages = record.stage_s
     assert stages["bubble"] == pytest.approx([0.003] * len(record.step_s))
     assert min(stages["forward"]) >= 0.002
@@ -387,9 +367,7 @@ def test_waiting_for_other_parts_is_a_stage_of_its_own_where_there_are_parts(sam
     assert "bubble" not in made.run("staged").stage_s
 
 
-@pytest.mark.parametrize(("rank", "replica"), [(0, 0), (1, 0), (2, 1), (3, 1)])
-def test_ranks_in_a_row_hold_one_network(rank, replica):
-    setup = trainers.setup(rank=rank, world=4, model_parallel_size=2)
-    assert (setup.replica, setup.replicas) == (replica, 2)
-    alone = trainers.setup(rank=rank, world=4)
-    assert (alone.replica, alone.replicas) == (rank, 4)
+def test_ranks_in_a_row_hold_one_network():
+    setups = [[trainers.setup(rank=rank, world=4, model_parallel_size=size) for rank in range(4)] for size in (1, 2)]
+    assert [[setup.replica for setup in row] for row in setups] == [[0, 1, 2, 3], [0, 0, 1, 1]]
+    assert [[setup.replicas for setup in row] for row in setups] == [[4] * 4, [2] * 4]

@@ -8,7 +8,7 @@ import pytest
 import toy
 
 from suite.worker.job import DataSet
-from suite.worker.sources import ArraySource, FolderSource, Source, open_source, split
+from suite.worker.sources import ArraySource, FolderSource, open_source, split
 from suite.worker.threaded import GatheringReader, Reader, ThreadedReader, batches_of_indices
 from suite.worker.trainer import Trainer
 from suite.worker.view import View
@@ -123,24 +123,14 @@ def test_a_job_names_its_kind_of_data(arrays, photographs):
         open_source(DataSet("folder", str(photographs)), (3, 32, 32), 2)
 
 
-class Numbers(Source):
-    """Sample i is the number i."""
-
-    def __init__(self, count, unreadable=None):
-        self.count, self.unreadable, self.name = count, unreadable, "%d numbers" % count
-
-    def __len__(self):
-        return self.count
-
-    def sample(self, index):
-        if index == self.unreadable:
-            raise OSError("cannot read number %d" % index)
-        return np.full((1, 1, 1), index, np.float32), index
+def numbers(count, **unreadable):
+    """Sample i is the number i, of a class of its own."""
+    return toy.Numbers(count, classes=count, **unreadable)
 
 
 @pytest.mark.parametrize(("count", "world"), [(10, 1), (10, 2), (11, 3), (3, 3)])
 def test_ranks_share_an_epoch_without_overlap(count, world):
-    source = Numbers(count)
+    source = numbers(count)
     shares = [list(source.order(4, 1, rank, world)) for rank in range(world)]
     assert {len(part) for part in shares} == {count // world}
     joined = [index for part in shares for index in part]
@@ -151,7 +141,7 @@ def test_ranks_share_an_epoch_without_overlap(count, world):
 
 
 def test_epochs_and_seeds_are_shuffled_differently_and_repeatably():
-    source = Numbers(50)
+    source = numbers(50)
     orders = [tuple(source.order(epoch, seed, 0, 1)) for epoch in (0, 1) for seed in (1, 2)]
     assert len(set(orders)) == 4
     assert all(sorted(order) == list(range(50)) for order in orders)
@@ -159,20 +149,20 @@ def test_epochs_and_seeds_are_shuffled_differently_and_repeatably():
 
 
 def test_batches_run_into_the_next_epoch_and_want_a_sample_for_each_rank():
-    source, setup = Numbers(10), trainers.setup(batch=4)
+    source, setup = numbers(10), trainers.setup(batch=4)
     batches = list(itertools.islice(batches_of_indices(source, setup), 5))
     assert [len(batch) for batch in batches] == [4] * 5
     together = [index for batch in batches for index in batch]
     assert together == list(source.order(0, 1, 0, 1)) + list(source.order(1, 1, 0, 1))
-    (batch,) = itertools.islice(batches_of_indices(Numbers(3), trainers.setup(batch=8)), 1)
+    (batch,) = itertools.islice(batches_of_indices(numbers(3), trainers.setup(batch=8)), 1)
     assert len(batch) == 8
-    with raising(ValueError, "2 numbers", 3):
-        next(batches_of_indices(Numbers(2), trainers.setup(world=3)))
+    with raising(ValueError, "numbers", 3):
+        next(batches_of_indices(numbers(2), trainers.setup(world=3)))
 
 
 @pytest.mark.parametrize("readers", [0, 1, 3])
 def test_batches_come_in_order_whatever_the_readers(readers):
-    source, setup = Numbers(10), trainers.setup(readers=readers)
+    source, setup = numbers(10), trainers.setup(readers=readers)
     reader = ThreadedReader(source, setup)
     for wanted in itertools.islice(batches_of_indices(source, setup), 6):
         batch = reader.next_batch()
@@ -184,7 +174,7 @@ def test_batches_come_in_order_whatever_the_readers(readers):
 
 @pytest.mark.parametrize("readers", [0, 2])
 def test_a_readers_error_reaches_the_training(readers):
-    reader = ThreadedReader(Numbers(4, unreadable=2), trainers.setup(readers=readers))
+    reader = ThreadedReader(numbers(4, unreadable=(2,)), trainers.setup(readers=readers))
     with pytest.raises(OSError, match="cannot read number 2"):
         reader.next_batch()
     reader.close()
@@ -212,7 +202,7 @@ def test_a_trainer_reads_arrays_from_memory_by_default_and_the_rest_with_threads
     trainer.open_input(ArraySource(arrays[0], (1, 4, 4)))
     assert trainer.next_batch().inputs.shape == (4, 1, 4, 4)
     assert isinstance(trainer._reader, GatheringReader)
-    trainer.open_input(Numbers(10))
+    trainer.open_input(numbers(10))
     assert isinstance(trainer._reader, ThreadedReader)
     assert trainer.next_batch().labels.shape == (4,)
     Trainer.close(trainer)
@@ -271,7 +261,7 @@ def test_after_close_no_thread_reads():
     before = threading.active_count()
     trainer = Reading(trainers.setup(readers=3))
     trainer.make_reader = lambda source: Trainer.make_reader(trainer, source)
-    trainer.open_input(Numbers(40))
+    trainer.open_input(numbers(40))
     trainer.next_batch()
     assert threading.active_count() > before
     trainer.close()

@@ -8,10 +8,10 @@ from suite.worker import case_parts, messages
 from suite.worker.case_parts import Schedule
 from suite.worker.contract import SGD, Unsupported
 from suite.worker.job import DataSet, MakeOracle, Prove, Train
-from suite.worker.messages import Proof
 from suite.worker.sources import split
 from suite.worker.training import Training, epoch_ends
 from tests.support import trainers
+from tests.support.behind import Clock
 from tests.support.errors import raising
 from tests.support.jobs import READ_ONCE, graph
 
@@ -55,10 +55,15 @@ def test_epochs_are_trained_tested_and_reported(make_job, work, arrays):
         assert noise.train.seconds == pytest.approx(sum(epoch.host_use.seconds for epoch in found.epochs))
 
 
-def test_the_time_of_a_loss_is_of_training_without_the_tests_between_epochs(tmp_path):
-    trainer = toy.ToyTrainer(trainers.setup(batch=5, knobs={"sleep": {"step": 0.02, "forward": 0.2}}))
-    trainer.open_input = lambda source: None
-    found = Training(trainer, graph(), lambda **progress: None).run(toy.Numbers(20), toy.Numbers(5), 2)
+def learnt(trainer, samples, epochs, *more, **rule):
+    """A training of numbers whose input is opened by nobody."""
+    trainer.open_input = getattr(trainer, "opens", lambda source: None)
+    training = Training(trainer, graph(), lambda **progress: None)
+    return training.run(toy.Numbers(samples), toy.Numbers(5), epochs, *more, **rule)
+
+
+def test_the_time_of_a_loss_is_of_training_without_the_tests_between_epochs():
+    found = learnt(toy.ToyTrainer(trainers.setup(batch=5, knobs={"sleep": {"step": 0.02, "forward": 0.2}})), 20, 2)
     assert [epoch.steps for epoch in found.epochs] == [4, 4]
     assert [epoch.test_s >= 0.2 for epoch in found.epochs] == [True, True]
     times, ends = found.loss_s, np.cumsum([epoch.train_s for epoch in found.epochs])
@@ -66,27 +71,11 @@ def test_the_time_of_a_loss_is_of_training_without_the_tests_between_epochs(tmp_
     assert times[3] <= ends[0] <= times[4] <= times[7] <= ends[1]
 
 
-class Clock:
-    """Stands for the module `time`: what is done takes as long as it says."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def perf_counter(self):
-        return self.now
-
-    def takes(self, seconds):
-        def work(*_):
-            self.now += seconds
-
-        return work
-
-
 def test_opening_the_input_is_timed_and_is_in_no_epoch(monkeypatch):
     clock, trainer = Clock(), toy.ToyTrainer(trainers.setup(batch=5))
     monkeypatch.setattr("suite.worker.training.time", clock)
-    trainer.open_input, trainer.step = clock.takes(30.0), clock.takes(0.5)
-    found = Training(trainer, graph(), lambda **progress: None).run(toy.Numbers(20), toy.Numbers(5), 2)
+    trainer.opens, trainer.step = (lambda source: clock.sleep(30.0)), (lambda batch: clock.sleep(0.5))
+    found = learnt(trainer, 20, 2)
     assert found.open_s == 30.0
     assert [epoch.train_s for epoch in found.epochs] == [2.0, 2.0]
     assert found.loss_s[0] == 0.5
@@ -99,21 +88,17 @@ class Joint(toy.ToyTrainer):
         return 2 * self.calls.count("step")
 
 
-def test_an_epoch_of_workers_that_wait_for_nobody_ends_when_its_samples_have_been_seen(tmp_path):
-    trainer = Joint(trainers.setup(batch=5))
-    trainer.open_input = lambda source: None
-    found = Training(trainer, graph(), lambda **progress: None).run(toy.Numbers(35), toy.Numbers(5), 2)
+def test_an_epoch_of_workers_that_wait_for_nobody_ends_when_its_samples_have_been_seen():
+    found = learnt(Joint(trainers.setup(batch=5)), 35, 2)
     assert [epoch.steps for epoch in found.epochs] == [4, 3], "7 and 14 steps of the joined batch"
     assert [epoch.samples for epoch in found.epochs] == [20, 15]
     assert found.loss_steps == [0, 2, 4, 6, 8, 10, 12]
 
 
 def test_training_stops_after_epochs_without_a_better_accuracy(monkeypatch):
-    trainer = toy.ToyTrainer(trainers.setup(batch=5))
-    trainer.open_input = lambda source: None
     accuracies = iter([0.5, 0.7, 0.7, 0.6, 0.9, 0.9])
     monkeypatch.setattr(Training, "_accuracy", lambda self, batches: next(accuracies))
-    found = Training(trainer, graph(), lambda **progress: None).run(toy.Numbers(20), toy.Numbers(5), 6, patience=2)
+    found = learnt(toy.ToyTrainer(trainers.setup(batch=5)), 20, 6, patience=2)
     assert [epoch.accuracy for epoch in found.epochs] == [0.5, 0.7, 0.7, 0.6]
 
 
@@ -162,24 +147,23 @@ def test_a_rate_rises_over_the_warm_up_and_falls_by_its_decay(schedule, factors)
 
 
 def test_a_training_sets_the_rate_before_every_step():
-    rates = []
-    trainer = toy.ToyTrainer(trainers.setup(batch=5))
-    trainer.open_input, trainer.set_learning_rate = lambda source: None, rates.append
-    training = Training(trainer, graph(), lambda **progress: None)
-    training.run(toy.Numbers(20), toy.Numbers(5), 2, Schedule(0.5, "linear"))
+    rates, trainer = [], toy.ToyTrainer(trainers.setup(batch=5))
+    trainer.set_learning_rate = rates.append
+    learnt(trainer, 20, 2, Schedule(0.5, "linear"))
     rate = trainer.setup.optimiser.lr
     assert rates == pytest.approx([rate * factor for factor in (1 / 2, 1, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6)])
-    training.run(toy.Numbers(20), toy.Numbers(5), 2)
+    learnt(trainer, 20, 2)
     assert len(rates) == 8, "one rate throughout is never set"
 
 
-@pytest.mark.parametrize("changing", [True, False])
-def test_a_proof_of_changing_rates_catches_who_keeps_one(make_job, work, tmp_path, changing):
-    oracle = tmp_path / "oracle"
+def test_a_proof_of_changing_rates_catches_who_keeps_one(make_job, work, tmp_path):
+    oracle, errors = tmp_path / "oracle", {}
     oracle.mkdir()
     assert work(make_job(MakeOracle(graph(), str(oracle), 4), changing_rate=True))[0] == 0
-    code, sent = work(make_job(Prove(graph(), str(oracle), 4), changing_rate=changing))
-    assert code == 0
-    (proof,) = (each for each in sent if isinstance(each, Proof))
-    worst = max(proof.errors["native movement"].values())
-    assert (worst < 1e-6) if changing else (worst > 0.1)
+    for changing in (True, False):
+        code, sent = work(make_job(Prove(graph(), str(oracle), 4), changing_rate=changing))
+        assert code == 0
+        (proof,) = messages.of_type(messages.Proof, sent)
+        errors[changing] = max(proof.errors["native movement"].values())
+    assert errors[True] < 1e-6
+    assert errors[False] > 0.1

@@ -45,7 +45,7 @@ def test_each_part_of_a_native_pass_is_a_turn_and_begins_with_untimed_steps(tmp_
     end, events = pipe(tmp_path), []
     os.write(end, b"." * 100)  # its turn, always
     turns = Turns(str(tmp_path), 0, events.append)
-    rule = sampling._replace(warmup_steps=3, steps=8, seconds=0.0, warmup_limit=0.0)
+    rule = sampling._replace(warmup_steps=3, steps=8)
     loop = Loop(toy.ToyTrainer(trainers.setup()), rule, lambda **_: None, turns)
     side = Side(lambda: events.append("step"), lambda: events.append("drained"), 2)
     timed, _, _ = loop.undisturbed("native", side)

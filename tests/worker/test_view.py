@@ -7,12 +7,13 @@ import os
 
 import numpy as np
 import pytest
+from toy import Numbers
 
 from suite.worker import view
 from suite.worker.feed import Reading
 from suite.worker.machine import HostMemory
 from suite.worker.photographs import random_box
-from suite.worker.sources import ArraySource, FolderSource, Source
+from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.threaded import ThreadedReader
 from suite.worker.view import InMemory, View, page_cache
 from tests.support import trainers
@@ -20,31 +21,11 @@ from tests.support.errors import raising
 from tests.support.jobs import READ_ONCE
 from workloads.catalogue import PHOTOGRAPHS
 
-ASKED = READ_ONCE
-
-
-class Numbers(Source):
-    """Sample i is the number i; some cannot be read."""
-
-    name, classes = "numbers", 10
-
-    def __init__(self, size=10, unreadable=()):
-        self.size, self.unreadable, self.reads = size, unreadable, 0
-
-    def __len__(self):
-        return self.size
-
-    def sample(self, index):
-        self.reads += 1
-        if index in self.unreadable:
-            raise OSError("cannot read number %d" % index)
-        return np.full((1, 1, 1), index, dtype=np.float32), index
-
 
 @pytest.fixture
 def seen(tmp_path):
     def make(source, **changes):
-        return View(source, ASKED._replace(**changes), 1, str(tmp_path / "skipped.txt"))
+        return View(source, READ_ONCE._replace(**changes), 1, str(tmp_path / "skipped.txt"))
 
     return make
 
@@ -65,28 +46,28 @@ def labels(source, epoch, world=1):
 
 
 def test_an_epoch_of_a_repeated_set_has_every_sample_that_often_for_all_readers(seen):
-    twice = seen(Numbers(), repeat=2)
+    twice = seen(Numbers(classes=10), repeat=2)
     assert (len(twice), twice.name) == (20, "numbers, 2 times")
     assert sorted(labels(twice, 3, world=2)) == sorted([*range(10), *range(10)])
     assert labels(twice, 0) != labels(twice, 1)
-    positions = list(itertools.chain(*(seen(Numbers()).order(2, 1, rank, 2) for rank in range(2))))
+    positions = list(itertools.chain(*(seen(Numbers(classes=10)).order(2, 1, rank, 2) for rank in range(2))))
     assert sorted(positions) == list(range(20, 30))
 
 
 def test_unreadable_samples_fail_or_are_replaced_while_some_can_be_read(seen):
     with pytest.raises(OSError, match="cannot read number 3"):
-        labels(seen(Numbers(unreadable=(3,))), 0)
-    skipping = seen(Numbers(unreadable=(3, 4)), on_error="skip")
+        labels(seen(Numbers(classes=10, unreadable=(3,))), 0)
+    skipping = seen(Numbers(classes=10, unreadable=(3, 4)), on_error="skip")
     assert sorted(labels(skipping, 0)) == [0, 1, 2, 5, 5, 5, 6, 7, 8, 9]
     assert skipping.skipped() == {"cannot read number 3": 1, "cannot read number 4": 2}
     with raising(OSError, 2, "numbers"):
-        labels(seen(Numbers(2, unreadable=(0, 1)), on_error="skip"), 0)
+        labels(seen(Numbers(2, 10, unreadable=(0, 1)), on_error="skip"), 0)
 
 
 @pytest.mark.parametrize("readers", [0, 2])
 def test_readers_skip_and_the_notes_name_what(tmp_path, readers):
     reading = Reading(
-        Numbers(unreadable=(3,)), READ_ONCE._replace(on_error="skip"), trainers.setup(seed=1), str(tmp_path)
+        Numbers(classes=10, unreadable=(3,)), READ_ONCE._replace(on_error="skip"), trainers.setup(seed=1), str(tmp_path)
     )
     reader = ThreadedReader(reading.view, trainers.setup(batch=5, readers=readers, prefetch=1))
     read = np.concatenate([reader.next_batch().labels for _ in range(4)])
@@ -96,7 +77,7 @@ def test_readers_skip_and_the_notes_name_what(tmp_path, readers):
     assert skipped["samples"] == 1
     assert skipped["reads"] >= 2  # what is read ahead counts too
     assert skipped["which"][0].startswith("cannot read number 3 (")
-    again = Reading(Numbers(), READ_ONCE, trainers.setup(seed=1), str(tmp_path))
+    again = Reading(Numbers(classes=10), READ_ONCE, trainers.setup(seed=1), str(tmp_path))
     assert again.notes() == {"data": "numbers"}, "an earlier attempt's are forgotten"
 
 
@@ -105,7 +86,7 @@ def test_random_crops_are_other_ones_in_every_epoch_and_the_same_again(seen, fol
     first, second = one.sample(0)[0], one.sample(1)[0]  # the only image, in its first and second epoch
     assert np.abs(first - second).max() > 0.1
     np.testing.assert_array_equal(first, again.sample(0)[0])
-    other = View(folder, ASKED._replace(augment="random"), 2, "unused").sample(0)[0]
+    other = View(folder, READ_ONCE._replace(augment="random"), 2, "unused").sample(0)[0]
     assert np.abs(first - other).max() > 0.1
     np.testing.assert_array_equal(seen(folder).sample(5)[0], folder.sample(0)[0])
 
@@ -133,7 +114,7 @@ def test_a_random_crop_of_an_array_is_refused(seen, tmp_path):
 
 
 def test_in_memory_everything_is_read_once(tmp_path):
-    source = Numbers()
+    source = Numbers(classes=10)
     reading = Reading(source, READ_ONCE._replace(mode="memory", repeat=3), trainers.setup(seed=1), str(tmp_path))
     read = source.reads
     assert len(reading.view) == 30
@@ -146,7 +127,7 @@ def test_in_memory_everything_is_read_once(tmp_path):
 def test_what_would_not_fit_into_memory_is_refused_with_the_sizes(monkeypatch):
     monkeypatch.setattr(view, "memory", lambda: HostMemory(80.0, 40.0))
     with raising(MemoryError, "numbers", "0.0"):
-        InMemory(Numbers())
+        InMemory(Numbers(classes=10))
 
 
 SIZE = 1 << 22

@@ -9,14 +9,17 @@ builds until a sign of life is there).
 import builtins
 import errno
 import os
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import numpy as np
 
 from suite.worker.contract import Batch, Joined, LayerTimes, Unsupported
+from suite.worker.feed import StreamFeed
 from suite.worker.kernels import PROFILED, Activity, keep, summed
+from suite.worker.loop import Loop
+from suite.worker.passes import Passes
 from suite.worker.ranks import Outbox
 from suite.worker.sources import Source
 from suite.worker.trainer import Trainer
@@ -124,6 +127,26 @@ class Unread:
         return {}
 
 
+def streamed(trainer):
+    return StreamFeed(trainer, Unread())
+
+
+def loop_of(trainer, sampling, **rule):
+    """Its measuring loop, which reports to nobody."""
+    return Loop(trainer, sampling._replace(**rule), lambda **_: None)
+
+
+def passes_of(trainer, sampling, feed=streamed, names=(), **rule):
+    """Its passes, which report to nobody."""
+    return Passes(trainer, feed(trainer), loop_of(trainer, sampling, **rule), names)
+
+
+def together(world, work):
+    """`work(rank)` on every rank at once, each a thread; results by rank."""
+    with ThreadPoolExecutor(world) as pool:
+        return list(pool.map(work, range(world)))
+
+
 class SeveralToy(ToyTrainer):
     """Drives as many devices as it is asked to."""
 
@@ -191,36 +214,6 @@ class ProfiledToy(ToyTrainer):
             del seen[:]
         kept = bool(trace) and keep(b"{}", trace)
         return summed(activities, "the toy's own", os.path.basename(trace) if kept else "")
-
-
-class Group:
-    """Ranks as threads of one process: a real barrier and a real maximum."""
-
-    def __init__(self, world):
-        self.world = world
-        self._barrier = threading.Barrier(world)
-        self._values = [0.0] * world
-
-    def maximum(self, rank, value):
-        self._values[rank] = value
-        self._barrier.wait(10)
-        largest = max(self._values)
-        self._barrier.wait(10)  # nobody writes the next value before all have read
-        return largest
-
-    def run(self, work):
-        """`work(rank)` on every rank at once; results by rank."""
-        results = [None] * self.world
-
-        def target(rank):
-            results[rank] = work(rank)
-
-        threads = [threading.Thread(target=target, args=(rank,)) for rank in range(self.world)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(30)
-        return results
 
 
 class PackingToy(ToyTrainer):
@@ -294,15 +287,18 @@ class Batches:
 
 
 class Numbers(Source):
-    """Sample i is the number i, of class i modulo 3."""
+    """Sample i is the number i, of class i modulo `classes`; some cannot be read."""
 
-    name, classes = "numbers", 3
+    name = "numbers"
 
-    def __init__(self, size):
-        self.size = size
+    def __init__(self, size=10, classes=3, unreadable=()):
+        self.size, self.classes, self.unreadable, self.reads = size, classes, unreadable, 0
 
     def __len__(self):
         return self.size
 
     def sample(self, index):
-        return np.full((1, 2, 2), index, dtype=np.float32), index % 3
+        self.reads += 1
+        if index in self.unreadable:
+            raise OSError("cannot read number %d" % index)
+        return np.full((1, 2, 2), index, dtype=np.float32), index % self.classes

@@ -27,38 +27,13 @@ class Threads:
         self._barrier.wait(10)  # nobody writes the next value before all have read
         return found
 
-
-class Wire(Communicator):
-    """Every operation, each of them an exchange of everything."""
-
-    def __init__(self, setup, threads=None):
-        super().__init__(setup)
-        self._threads, self._meeting = threads, None
-
-    def start(self):
-        setup = self.setup
-        if self._threads is None:
-            address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
-            self._meeting = Meeting(setup.rank, setup.world, address)
-        return Joined(setup.rank, setup.world, "text", {"wire": "1"})
-
-    def told(self, value):
-        text = json.dumps(value)
-        found = self._threads.exchange(self.rank, text) if self._threads else self._meeting.exchange(text)
-        return [json.loads(each) for each in found]
-
-    def maximum(self, value):
-        return max(self.told(value))
-
-    def exchange(self, operation, count, dtype="float32"):
-        return Text(self, operation)
-
-    def close(self):
-        if self._meeting:
-            self._meeting.close()
+    def abort(self):
+        self._barrier.abort()
 
 
 class Text(Exchange):
+    """Everything is exchanged; what an operation gives is taken out of it."""
+
     def __init__(self, wire, operation):
         self.wire, self.operation, self.runs = wire, operation, 0
 
@@ -82,6 +57,38 @@ class Text(Exchange):
         return self.taken
 
 
+class Wire(Communicator):
+    """Every operation, as the exchange that it is made of."""
+
+    made_of = Text
+
+    def __init__(self, setup, threads=None):
+        super().__init__(setup)
+        self._threads, self._meeting = threads, None
+
+    def start(self):
+        setup = self.setup
+        if self._threads is None:
+            address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+            self._meeting = Meeting(setup.rank, setup.world, address)
+        return Joined(setup.rank, setup.world, "text", {"wire": "1"})
+
+    def told(self, value):
+        text = json.dumps(value)
+        found = self._threads.exchange(self.rank, text) if self._threads else self._meeting.exchange(text)
+        return [json.loads(each) for each in found]
+
+    def maximum(self, value):
+        return max(self.told(value))
+
+    def exchange(self, operation, count, dtype="float32"):
+        return self.made_of(self, operation)
+
+    def close(self):
+        if self._meeting:
+            self._meeting.close()
+
+
 class Now(Pending):
     """Began and ended at once."""
 
@@ -93,16 +100,15 @@ class Now(Pending):
 
 
 class Beginning(Text):
+    """Has a non-blocking form, too."""
+
     def begin(self):
         self.run()
         return Now()
 
 
 class BeginningWire(Wire):
-    """Has a non-blocking form, too."""
-
-    def exchange(self, operation, count):
-        return Beginning(self, operation)
+    made_of = Beginning
 
 
 class Idle(Text):
@@ -114,8 +120,7 @@ class Idle(Text):
 
 
 class IdleWire(Wire):
-    def exchange(self, operation, count):
-        return Idle(self, operation)
+    made_of = Idle
 
 
 class Tiring(Beginning):
@@ -129,8 +134,7 @@ class Tiring(Beginning):
 
 
 class TiringWire(Wire):
-    def exchange(self, operation, count):
-        return Tiring(self, operation)
+    made_of = Tiring
 
 
 class Mixed(Beginning):
@@ -145,10 +149,7 @@ class Mixed(Beginning):
 
 
 class MixedWire(Wire):
-    before = None
-
-    def exchange(self, operation, count):
-        return Mixed(self, operation)
+    made_of, before = Mixed, None
 
 
 class Stale(Text):
@@ -160,8 +161,7 @@ class Stale(Text):
 
 
 class StaleWire(Wire):
-    def exchange(self, operation, count):
-        return Stale(self, operation)
+    made_of = Stale
 
 
 class Flipped(Text):
@@ -175,5 +175,4 @@ class Flipped(Text):
 
 
 class FlippedWire(Wire):
-    def exchange(self, operation, count):
-        return Flipped(self, operation)
+    made_of = Flipped
