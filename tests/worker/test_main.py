@@ -16,12 +16,16 @@ from suite.worker.variables import Variables
 from tests.support import data
 from tests.support.jobs import graph, measure
 
-TOY = "toy:ToyTrainer"
+TOY, FIRST_CORE = "toy:ToyTrainer", min(os.sched_getaffinity(0))
 EVERY = ("native", "staged", "compute_only", "comm_only")
 
 
 def phases(found):
     return [message.name for message in of_type(messages.Phase, found)]
+
+
+def notes_of(found):
+    return {name: note for each in of_type(messages.Notes, found) for name, note in each.notes.items()}
 
 
 def failed(found):
@@ -30,37 +34,27 @@ def failed(found):
     return found[-1]
 
 
-def test_what_a_trainer_told_its_libraries_is_kept_once_it_has_joined_and_its_output_goes_to_a_log(
-    make_job, work, monkeypatch
+def test_what_a_rank_did_before_its_first_step_is_kept_and_its_output_goes_to_a_log(
+    make_job, work, monkeypatch, tmp_path
 ):
+    """What its trainer told its libraries, once it has joined; how long it took; which cores a framework left it."""
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "before")
     set_while_joining = {"GLOO_SOCKET_IFNAME": "eth7", "RING_CYCLE_TIME": "1.0", "RING_RANK": "0"}
-    own = Variables([], ["RING_"], ["RING_RANK"])
-    job = make_job(trainer=TOY, knobs={"tells": set_while_joining}, variables=own)
+    knobs = {"tells": set_while_joining, "sleep": {"start": 0.2, "build": 0.1}, "binds": [FIRST_CORE]}
+    knobs["computes"] = str(tmp_path / "attempt-0" / "rank-0.jsonl")
+    job = make_job(trainer=TOY, knobs=knobs, variables=Variables([], ["RING_"], ["RING_RANK"]))
     code, found = work(job)
     assert (code, found[-1]) == (0, messages.Done())
     assert (job.parent / "rank-0.log").read_text() == "the toy says hello on its standard output\n"
     (hello,), (joined,) = of_type(messages.Hello, found), of_type(messages.Joined, found)
     assert hello.settings["GLOO_SOCKET_IFNAME"] == "before"
     assert joined.settings == {**hello.settings, "GLOO_SOCKET_IFNAME": "eth7", "RING_CYCLE_TIME": "1.0"}
-
-
-def test_what_comes_before_the_first_step_is_kept(make_job, work):
-    _, found = work(make_job(trainer=TOY, knobs={"sleep": {"start": 0.2, "build": 0.1}}))
-    (joined,), (built,) = of_type(messages.Joined, found), of_type(messages.Built, found)
+    (built,) = of_type(messages.Built, found)
     assert joined.load_s >= 0.2
-    assert 0.1 <= built.seconds < joined.load_s + built.seconds
-
-
-def test_the_cores_that_a_framework_leaves_to_its_first_thread_are_kept(make_job, work):
-    _, found = work(make_job(trainer=TOY, knobs={"binds": [min(os.sched_getaffinity(0))]}))
-    assert of_type(messages.Joined, found)[0].cores == [min(os.sched_getaffinity(0))]
-
-
-def test_a_rank_alone_that_builds_for_long_shows_that_it_goes_on(make_job, work, tmp_path):
-    _, found = work(make_job(trainer=TOY, knobs={"computes": str(tmp_path / "attempt-0" / "rank-0.jsonl")}))
+    assert built.seconds >= 0.1
+    assert joined.cores == [FIRST_CORE]
     signs = [(message.name, message.phase) for message in of_type(messages.Progress, found)]
-    assert ("build", "at work, seconds") in signs
+    assert ("build", "at work, seconds") in signs, "a rank alone that builds for long shows that it goes on"
 
 
 def test_measuring_a_real_network(make_job, work, monkeypatch):
@@ -103,7 +97,7 @@ def test_what_fails_after_the_passes_costs_a_note_each(make_job, work):
     code, found = work(job)
     assert code == 0
     assert [each.name for each in of_type(messages.Pass, found)] == ["native", "staged"]
-    assert {name: note for each in of_type(messages.Notes, found) for name, note in each.notes.items()} == {
+    assert notes_of(found) == {
         "layers": "not timed: RuntimeError: no layers",
         "kernels": "not timed: RuntimeError: no kernels",
         "subnormal numbers": "not known: RuntimeError: no parameters",
@@ -182,7 +176,7 @@ def test_only_a_pass_that_exchanges_can_diverge(make_job, work, method):
         assert measured == EVERY[: 1 + EVERY.index({"step": "native", "update": "staged"}[method])]
         return
     assert (code, found[-1], measured) == (0, messages.Done(), EVERY)
-    notes = {name: note for each in of_type(messages.Notes, found) for name, note in each.notes.items()}
+    notes = notes_of(found)
     assert list(notes) == ["layers", "compute_only"]
     assert notes["layers"] == "not timed: ToyTrainer does not say how its layers are timed"
     assert notes["compute_only"].endswith(" steps of the compute_only pass, which trains without the exchange")
@@ -227,11 +221,9 @@ def test_a_job_of_another_format_is_not_begun(make_job, work):
 
 
 def test_cores_of_its_own(make_job, work):
-    code, found = work(make_job(trainer=TOY, binding="cores"))
-    assert code == 0
-    assert of_type(messages.Hello, found)[0].cores == [min(os.sched_getaffinity(0))]
     code, found = work(make_job(trainer=TOY, binding="cores", readers=4))
-    assert of_type(messages.Hello, found)[0].cores == [min(os.sched_getaffinity(0))], "nobody reads synthetic data"
+    assert code == 0
+    assert of_type(messages.Hello, found)[0].cores == [FIRST_CORE], "nobody reads synthetic data"
     code, found = work(make_job(trainer=TOY, binding="cores", threads=4096))
     assert code == 1
     assert failed(found).kind == "unavailable"
