@@ -55,10 +55,16 @@ def ranks(*places, **values):
 
 
 @pytest.mark.parametrize(
-    ("devices", "visible", "own"), [(1, 2, [[0], [1]]), (2, 4, [[0, 1], [2, 3]]), (1, 8, [[0], [1]])]
+    ("visible", "own", "values"),
+    [
+        (2, [[0], [1]], {}),
+        (4, [[0, 1], [2, 3]], {"devices": 2}),
+        (8, [[0], [1]], {}),
+        (2, [[0], [1], [0]], {"share_devices": True}),  # in turns
+    ],
 )
-def test_a_rank_takes_its_own_of_those_that_all_ranks_see(devices, visible, own):
-    assert [gpus.own_devices(each, visible) for each in ranks(0, 1, devices=devices)] == own
+def test_a_rank_takes_its_own_of_those_that_all_ranks_see(visible, own, values):
+    assert [gpus.own_devices(each, visible) for each in ranks(*range(len(own)), **values)] == own
 
 
 def test_a_rank_that_is_shown_one_takes_that_and_it_is_another_one_s_no_more(monkeypatch):
@@ -73,12 +79,8 @@ def test_too_few_are_an_error_with_the_remedy(place, devices, visible):
     words = "local rank %d wants %d GPU.s. of its own, .* and sees %d; .* share_devices" % (place, devices, visible)
     with pytest.raises(Unavailable, match=words):
         gpus.own_devices(rank, visible)
-
-
-def test_ranks_that_may_share_take_turns():
-    assert [gpus.own_devices(each, 2) for each in ranks(0, 1, 2, share_devices=True)] == [[0], [1], [0]]
     with pytest.raises(Unavailable):
-        gpus.own_devices(*ranks(0, share_devices=True, devices=3), 2)
+        gpus.own_devices(*ranks(place, share_devices=True, devices=visible + 1), visible)
 
 
 def test_slices_of_a_gpu_are_told_apart_and_have_nvml_s_own_name():

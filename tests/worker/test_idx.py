@@ -23,9 +23,8 @@ def content(values):
 @pytest.fixture(params=["", ".gz"])
 def mnist(tmp_path, request):
     for name, values in zip(array_files.PARTS["train"], (IMAGES, LABELS)):
-        data = content(values)
-        path = tmp_path / (name + request.param)
-        path.write_bytes(gzip.compress(data) if request.param else data)
+        data = gzip.compress(content(values)) if request.param else content(values)
+        (tmp_path / (name + request.param)).write_bytes(data)
     return tmp_path
 
 
@@ -40,10 +39,19 @@ def test_the_files_are_read_plain_and_gzipped_and_are_a_source(mnist):
     assert source.sample(0)[0].shape == (1, 28, 28)
 
 
-def test_a_dot_for_the_dash_is_known_too(tmp_path):
-    for name, values in zip(array_files.PARTS["train"], (IMAGES, LABELS)):
-        (tmp_path / name.replace("-idx", ".idx")).write_bytes(content(values))
-    assert array_files.idx_files(str(tmp_path)) is not None
+def filled(folder, images=IMAGES, labels=LABELS, dash="-"):
+    for name, values in zip(array_files.PARTS["train"], (images, labels)):
+        (folder / name.replace("-idx", dash + "idx")).write_bytes(content(values))
+    return str(folder)
+
+
+def test_a_dot_for_the_dash_is_known_too_and_labels_that_do_not_match_are_counted(tmp_path):
+    assert array_files.idx_files(filled(tmp_path, dash=".")) is not None
+    with raising(ValueError, 5, 4):
+        ArraySource(filled(tmp_path, labels=LABELS[:4]), (1, 28, 28))
+
+
+PACKED = gzip.compress(content(IMAGES))
 
 
 @pytest.mark.parametrize(
@@ -53,28 +61,16 @@ def test_a_dot_for_the_dash_is_known_too(tmp_path):
         (content(IMAGES)[:9], "ends within its header"),
         (content(IMAGES)[:-1], "holds 3919 values, its header says 5x28x28"),
         (struct.pack(">4B", 0, 0, 13, 1), "is no idx file of bytes"),
+        (PACKED[:-20], "cut short"),
+        (gzip.compress(content(IMAGES) + bytes(1 << 20)), "holds 3921 values, its header says 5x28x28"),
     ],
 )
-def test_what_is_damaged_is_named(tmp_path, data, words):
-    path = tmp_path / "train-images-idx3-ubyte"
+def test_what_is_damaged_is_named_and_no_more_is_unpacked_than_the_header_says(tmp_path, data, words):
+    path = tmp_path / ("train-images-idx3-ubyte" + ".gz" * data.startswith(PACKED[:2]))
     path.write_bytes(data)
     with pytest.raises(ValueError, match="train-images") as error:
         array_files.read_idx(str(path))
     assert words in str(error.value)
-
-
-def test_a_gzip_file_that_is_cut_short_is_named(tmp_path):
-    path = tmp_path / "train-images-idx3-ubyte.gz"
-    path.write_bytes(gzip.compress(content(IMAGES))[:-20])
-    with pytest.raises(ValueError, match="cut short"):
-        array_files.read_idx(str(path))
-
-
-def test_no_more_is_unpacked_than_the_header_says(tmp_path):
-    path = tmp_path / "train-images-idx3-ubyte.gz"
-    path.write_bytes(gzip.compress(content(IMAGES) + bytes(1 << 20)))
-    with raising(ValueError, 3921, "5x28x28"):
-        array_files.read_idx(str(path))
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
@@ -85,10 +81,3 @@ def test_nothing_is_allocated_that_only_the_header_says(tmp_path, suffix, extent
     path.write_bytes(gzip.compress(promise) if suffix else promise)
     with little_memory(), pytest.raises(ValueError, match=r"train-images.*; (fetch|write) it again"):
         array_files.read_idx(str(path))
-
-
-def test_labels_that_do_not_match_are_counted(tmp_path):
-    for name, values in zip(array_files.PARTS["train"], (IMAGES, LABELS[:4])):
-        (tmp_path / name).write_bytes(content(values))
-    with raising(ValueError, 5, 4):
-        ArraySource(str(tmp_path), (1, 28, 28))

@@ -56,10 +56,12 @@ def test_what_systems_leave_is_neither_a_class_nor_an_image(tmp_path, more):
     assert left_out_words([left_out]) == "left out 1, neither a class nor an image: %s" % left_out
 
 
-def test_files_that_are_no_images_are_not_worth_a_word(tmp_path):
+def test_files_that_are_no_images_are_not_worth_a_word_and_of_many_the_first_are_named(tmp_path):
     folder = fill(tmp_path, *(TWO + ("dataset.json", ".DS_Store", "a/Thumbs.db", "a/@eaDir/1.jpg/x")))
     assert listed(folder).left_out == []
     assert left_out_words([]) == ""
+    words = left_out_words(["a/", "b/", "c/", "d/", "e/"])
+    assert words == "left out 5, neither classes nor images: a/, b/, c/ and 2 more"
 
 
 @pytest.mark.parametrize(
@@ -73,20 +75,10 @@ def test_a_name_that_is_no_text_is_refused_with_its_codes(tmp_path, name, shown)
     assert str(refused.value).encode("utf-8").count(b"\n") == 0
 
 
-def test_every_format_that_is_read_is_an_image(tmp_path):
-    names_ = ["1" + suffix.upper() for suffix in IMAGE_SUFFIXES]
-    assert len(listed(fill(tmp_path, *(TWO + tuple("c/" + name for name in names_)))).files) == 3 + len(names_)
-
-
-def test_many_are_counted_and_the_first_ones_named():
-    words = left_out_words(["a/", "b/", "c/", "d/", "e/"])
-    assert words == "left out 5, neither classes nor images: a/, b/, c/ and 2 more"
-
-
-def test_every_system_name_is_known_in_any_case(tmp_path):
-    for name in SYSTEM_NAMES:
-        fill(tmp_path, *(TWO + (name.upper() + "/1.jpg",)))
-    assert len(listed(str(tmp_path)).left_out) == len(SYSTEM_NAMES)
+def test_every_format_that_is_read_is_an_image_and_every_system_name_is_known_in_any_case(tmp_path):
+    images = tuple("c/1" + suffix.upper() for suffix in IMAGE_SUFFIXES)
+    found = listed(fill(tmp_path, *TWO + images, *(name.upper() + "/1.jpg" for name in SYSTEM_NAMES)))
+    assert (len(found.files), len(found.left_out)) == (3 + len(images), len(SYSTEM_NAMES))
 
 
 @pytest.mark.parametrize(

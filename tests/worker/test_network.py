@@ -24,33 +24,23 @@ def test_the_system_s_table_is_read(tmp_path):
     assert found == {"lo": (100, 200), "enp0s31f6": (12345678900, 98765432100)}
 
 
-def test_infiniband_counts_words(tmp_path):
-    folder = tmp_path / "mlx5_0" / "ports" / "1" / "counters"
-    folder.mkdir(parents=True)
-    (folder / "port_rcv_data").write_text("25\n")
-    (folder / "port_xmit_data").write_text("50\n")
-    assert counters(str(tmp_path / "none"), str(tmp_path / "*/ports/*/counters")) == {"mlx5_0:1": (100, 200)}
-
-
 @pytest.mark.parametrize("lacking", ["N/A (no PMA)\n", None])
-def test_a_port_that_does_not_tell_is_left_out_and_the_others_are_read(tmp_path, lacking):
-    for device, text in (("mlx4_0", lacking), ("mlx5_0", "25\n")):
+def test_infiniband_counts_words_and_a_port_that_does_not_tell_is_left_out(tmp_path, lacking):
+    for device, sent in (("mlx4_0", lacking), ("mlx5_0", "50\n")):
         folder = tmp_path / device / "ports" / "1" / "counters"
         folder.mkdir(parents=True)
         (folder / "port_rcv_data").write_text("25\n")
-        if text is not None:
-            (folder / "port_xmit_data").write_text(text)
-    assert counters(str(tmp_path / "none"), str(tmp_path / "*/ports/*/counters")) == {"mlx5_0:1": (100, 100)}
+        if sent is not None:
+            (folder / "port_xmit_data").write_text(sent)
+    assert counters(str(tmp_path / "none"), str(tmp_path / "*/ports/*/counters")) == {"mlx5_0:1": (100, 200)}
 
 
-def test_real_bytes_over_the_loopback_are_seen():
+def test_real_bytes_over_the_loopback_are_seen_and_an_interface_that_came_in_between_is_left_out():
     before = counters()
-    with socket.socket() as door, socket.socket() as caller:
+    with socket.socket() as door:
         door.bind(("127.0.0.1", 0))
         door.listen(1)
-        caller.connect(door.getsockname())
-        peer, _ = door.accept()
-        with peer:
+        with socket.create_connection(door.getsockname()) as caller, door.accept()[0] as peer:
             peer.settimeout(10)
             caller.sendall(bytes(100000))
             left = 100000
@@ -59,9 +49,6 @@ def test_real_bytes_over_the_loopback_are_seen():
     grown = growth(before, counters())
     assert grown["lo"].received_bytes >= 100000
     assert grown["lo"].sent_bytes >= 100000
-
-
-def test_an_interface_that_came_in_between_is_left_out():
     assert growth({"a": (1, 2)}, {"a": (4, 8), "b": (1, 1)}) == {"a": Traffic(3, 6)}
 
 
@@ -80,6 +67,7 @@ def row():
         yield line
 
 
+of_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 linux = pytest.mark.skipif(sys.platform != "linux" or sys.byteorder != "little", reason="reads /proc as x86 writes it")
 
 
@@ -117,9 +105,6 @@ def test_both_ends_of_an_own_connection_are_found(family, address):
             assert len(new) == 2
             assert all(end.rpartition(":")[0].strip("[]") == address for one in new for end in one)
         assert not new & set(connections())
-
-
-of_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
 @of_linux

@@ -24,14 +24,11 @@ def test_the_reference_computation_is_short():
     assert 0 < min(found) <= max(found) < 2.0
 
 
-def test_idle_and_stolen_time_of_some_cpus():
+def test_idle_and_stolen_time_of_some_cpus_and_another_system_counts_nothing():
     found = [seconds * noise.TICK for seconds in noise.cpu_times(STAT, {0, 2})]
     assert found == pytest.approx([1020 + 100, 300, 1490 + 100])
-
-
-@pytest.mark.parametrize("text", ["", "cpu0 1 2\n", "intr 1 2 3 4 5 6 7 8 9\n", "cpu 1 2 3 4 5 6 7 8 9\n"])
-def test_another_system_counts_nothing(text):
-    assert noise.cpu_times(text, {0}) is None
+    for text in ("", "cpu0 1 2\n", "intr 1 2 3 4 5 6 7 8 9\n", "cpu 1 2 3 4 5 6 7 8 9\n"):
+        assert noise.cpu_times(text, {0}) is None
 
 
 class Host:
@@ -192,27 +189,19 @@ def test_links_are_those_that_the_system_names(tmp_path):
     assert machine.gpu_links(str(tmp_path / "pci")) == ["8.0 GT/s PCIe x16"]
 
 
-def numbers(small):
-    """A thousand, of which so many are subnormal, and half are zero."""
-    values = np.ones(1000, dtype=np.float32)
-    values[:small] = 1e-40
-    values[500:] = 0.0
-    return {"fc.weight": values}
-
-
 @pytest.mark.parametrize(
     ("parameters", "gradients", "named"),
     [(0, 0, None), (1, 1, None), (5, 0, "0.5 % of the parameters"), (0, 20, "2 % of the gradients")],
 )
 def test_subnormal_numbers_are_named(parameters, gradients, named):
-    class Trained(toy.ToyTrainer):
-        def parameters(self):
-            return numbers(parameters)
+    def numbers(small):
+        """A thousand, of which so many are subnormal, and half are zero."""
+        values = np.repeat(np.array([1e-40, 1.0, 0.0], dtype=np.float32), [small, 500 - small, 500])
+        return {"fc.weight": values}
 
-        def gradients(self):
-            assert self.calls == ["forward", "backward"]
-            return numbers(gradients)
-
-    assert subnormal_note(Trained(trainers.setup()), "a batch") == ({"subnormal": named} if named else {})
-    alone = subnormal_note(Trained(trainers.setup()))
+    trainer = toy.ToyTrainer(trainers.setup())
+    trainer.parameters, trainer.gradients = (lambda: numbers(parameters)), (lambda: numbers(gradients))
+    assert subnormal_note(trainer, "a batch") == ({"subnormal": named} if named else {})
+    assert trainer.calls == ["forward", "backward"]
+    alone = subnormal_note(trainer)
     assert alone == ({"subnormal": named} if parameters > 1 else {}), "without a batch there are no gradients"

@@ -33,40 +33,41 @@ def test_what_numpy_cannot_do_is_the_adapter_s(changes):
     assert peaks.on_cores(setup(**changes)) is None
 
 
-def test_a_call_is_large_enough_to_be_timed_and_the_quickest_counts(monkeypatch):
+@pytest.fixture
+def best(monkeypatch):
+    """A function that gives the best rate of a work on a clock of its own, and the sizes that were tried."""
     clock = [0.0]
     monkeypatch.setattr(peaks.time, "perf_counter", lambda: clock[0])
-    made, hiccups = [], iter([3.0, 1.0, 1.5, 1.0, 2.0] + 20 * [1.2])
 
-    def work(size):
-        made.append(size)
+    def found(sizes, seconds, rate=lambda size: size):
+        made = []
 
-        def call():
-            clock[0] += size / 1e6 * next(hiccups)
+        def work(size):
+            made.append(size)
+            return lambda: clock.__setitem__(0, clock[0] + seconds(size))
 
-        return call
+        return peaks._best(work, sizes, rate, lambda: None), made
 
+    return found
+
+
+def test_a_call_is_large_enough_to_be_timed_and_the_quickest_counts(best, monkeypatch):
+    hiccups = iter([3.0, 1.0, 1.5, 1.0, 2.0] + 20 * [1.2])
     monkeypatch.setattr(peaks, "REPEAT_S", 0.1)
     monkeypatch.setattr(peaks, "LONG_S", 0.02)
-    rate = peaks._best(work, (10000, 10**9), lambda size: size, lambda: None)
+    rate, made = best((10000, 10**9), lambda size: size / 1e6 * next(hiccups))
     assert made == [10000, 20000, 40000], "one more size, which does no more in a second"
     assert rate == pytest.approx(1e6)
 
 
-def test_a_product_grows_until_its_rate_levels_off(monkeypatch):
+def test_a_product_grows_until_its_rate_levels_off(best):
     """As a library on many cores: at a thousand a side it has half of its rate, at four thousand nearly all."""
-    clock, made = [0.0], []
-    monkeypatch.setattr(peaks.time, "perf_counter", lambda: clock[0])
 
-    def work(side):
-        made.append(side)
+    def seconds(side):
+        return 2.0 * side**3 / (3e12 * min(1.0, side / 4096.0))
 
-        def call():
-            clock[0] += 2.0 * side**3 / (3e12 * min(1.0, side / 4096.0))
-
-        return call
-
-    assert peaks._best(work, (512, 8192), lambda side: 2.0 * side**3, lambda: None) == pytest.approx(3e12)
+    rate, made = best((512, 8192), seconds, lambda side: 2.0 * side**3)
+    assert rate == pytest.approx(3e12)
     assert made == [512, 1024, 2048, 4096, 8192][: len(made)]
     assert 4096 in made
 
@@ -119,29 +120,19 @@ def zone(folder, name, used, whole=10**9, of="package-0"):
     return place
 
 
-def test_processors_and_their_memory_are_counted_and_nothing_twice(tmp_path):
+def test_processors_and_their_memory_are_counted_and_nothing_twice_nor_what_cannot_be_read(tmp_path):
+    assert machine.joules({}, {}) is None
     package, memory = zone(tmp_path, "intel-rapl:0", 1000), zone(tmp_path, "intel-rapl:0:0", 5, of="dram")
+    began_again = zone(tmp_path, "intel-rapl:4", 999_000_000)
     zone(tmp_path, "intel-rapl:0:1", 700, of="core")
     zone(tmp_path, "intel-rapl:1", 9000, of="psys")
+    zone(tmp_path, "intel-rapl:2", "")
+    (tmp_path / "intel-rapl:3").mkdir()
     before = machine.energy(str(tmp_path))
-    assert set(before) == {str(package), str(memory)}
-    (package / "energy_uj").write_text("3001000\n")
-    (memory / "energy_uj").write_text("500005\n")
-    assert machine.joules(before, machine.energy(str(tmp_path))) == pytest.approx(3.5)
-
-
-def test_a_counter_that_began_again_is_carried_on(tmp_path):
-    place = zone(tmp_path, "intel-rapl:0", 999_000_000)
-    before = machine.energy(str(tmp_path))
-    (place / "energy_uj").write_text("999999\n")
-    assert machine.joules(before, machine.energy(str(tmp_path))) == pytest.approx(2.0)
-
-
-def test_counters_that_cannot_be_read_give_nothing(tmp_path):
-    assert machine.joules({}, {}) is None
-    zone(tmp_path, "intel-rapl:0", "")
-    (tmp_path / "intel-rapl:1").mkdir()
-    assert machine.energy(str(tmp_path)) == {}
+    assert set(before) == {str(package), str(memory), str(began_again)}
+    for place, used in ((package, 3001000), (memory, 500005), (began_again, 999999)):
+        (place / "energy_uj").write_text("%d\n" % used)
+    assert machine.joules(before, machine.energy(str(tmp_path))) == pytest.approx(3.5 + 2.0)
 
 
 def test_a_framework_multiplies_and_copies_on_every_device():

@@ -6,38 +6,29 @@ import pytest
 
 from suite.worker import rendezvous
 from suite.worker.ranks import NAMES, own_rank
-from suite.worker.rendezvous import address_towards, free_port, interface_of, meeting_place, named
+from suite.worker.rendezvous import address_towards, free_port, interface_of, meeting_place
 from tests.support.errors import raising
 
 
-@pytest.fixture
-def place(monkeypatch):
-    """The launcher's variables, as a dict would set them."""
-
-    def told(**variables):
-        for name in ("MASTER_ADDR", "MASTER_PORT"):
-            monkeypatch.delenv(name, raising=False)
-        for name, value in variables.items():
-            monkeypatch.setenv(name, value)
-
-    return told
-
-
-def test_the_launcher_names_the_place_whose_port_is_a_number(place):
-    place(MASTER_ADDR="node1", MASTER_PORT="29500")
-    assert meeting_place("gloo's ranks") == ("node1", 29500)
-    place(MASTER_ADDR="node1", MASTER_PORT="ssh")
-    with raising(ValueError, "ssh"):
-        meeting_place("gloo's ranks")
-
-
 @pytest.mark.parametrize(
-    ("variables", "missing"),
-    [({}, "MASTER_ADDR"), ({"MASTER_ADDR": "node1"}, "MASTER_PORT"), ({"MASTER_PORT": "1"}, "MASTER_ADDR")],
+    ("variables", "named"),
+    [
+        ({}, "MASTER_ADDR"),
+        ({"MASTER_ADDR": "node1"}, "MASTER_PORT"),
+        ({"MASTER_PORT": "1"}, "MASTER_ADDR"),
+        ({"MASTER_ADDR": "node1", "MASTER_PORT": "ssh"}, "ssh"),
+        ({"MASTER_ADDR": "node1", "MASTER_PORT": "29500"}, None),
+    ],
 )
-def test_a_missing_variable_is_named_with_the_remedy(place, variables, missing):
-    place(**variables)
-    with raising(ValueError, missing, "Horovod's ranks"):
+def test_the_launcher_names_the_place_whose_port_is_a_number(monkeypatch, variables, named):
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    if named is None:
+        assert meeting_place("gloo's ranks") == ("node1", 29500)
+        return
+    with raising(ValueError, named):
         meeting_place("Horovod's ranks")
 
 
@@ -73,23 +64,15 @@ ENGINE = {"LSF_RANK": "5", "LSF_SIZE": "8", "LSF_LOCAL": "1"}
 NAMED = {NAMES: "LSF_RANK,LSF_SIZE,LSF_LOCAL"}
 
 
-def test_an_engine_s_variables_are_those_that_are_named_all_of_them():
+def test_an_engine_s_variables_are_those_that_are_named_all_of_them_and_our_own_come_first(monkeypatch):
     assert own_rank(dict(ENGINE, **NAMED)) == (5, 8, 1)
-    assert own_rank(ENGINE) == (0, 1, 0)
+    assert own_rank(ENGINE) == own_rank({"PATH": "x"}) == (0, 1, 0), "who was started by nobody is alone"
     with raising(KeyError, "LSF_RANK"):
         own_rank(NAMED)
-
-
-def test_our_own_variables_come_first_and_who_was_started_by_nobody_is_alone():
     assert own_rank(dict(ENGINE, STAGEBENCH_RANK="1", STAGEBENCH_WORLD="2", **NAMED)) == (1, 2, 1)
     assert own_rank({"STAGEBENCH_RANK": "3", "STAGEBENCH_WORLD": "4"}) == (3, 4, 3)
-    assert own_rank({"PATH": "x"}) == (0, 1, 0)
-
-
-def test_the_process_environment_is_the_default(monkeypatch):
-    monkeypatch.setenv("STAGEBENCH_RANK", "2")
-    monkeypatch.setenv("STAGEBENCH_WORLD", "3")
-    monkeypatch.setenv("STAGEBENCH_LOCAL_RANK", "0")
+    for name, value in (("RANK", "2"), ("WORLD", "3"), ("LOCAL_RANK", "0")):
+        monkeypatch.setenv("STAGEBENCH_" + name, value)
     assert own_rank() == (2, 3, 0)
 
 
@@ -102,4 +85,4 @@ def test_the_process_environment_is_the_default(monkeypatch):
     ],
 )
 def test_a_library_is_named_in_one_line(text, name):
-    assert named(text) == name
+    assert rendezvous.named(text) == name

@@ -53,18 +53,15 @@ def test_each_step_takes_what_the_device_took(clock, behind, steps, knows):
     assert measured(clock, behind, steps, knows=knows) == ([1.0] * steps, float(min(behind, steps)))
 
 
-def test_the_steps_are_together_as_long_as_the_loop_where_the_host_is_slow(clock):
+def test_a_slow_host_s_steps_are_together_as_long_as_the_loop_and_exact_where_a_framework_can_tell(clock):
     steps, _ = measured(clock, 1, 5, device_s=0.25, host_s=1.0)
     assert sum(steps) == clock.now == 5.25
-
-
-def test_a_framework_that_can_tell_has_a_slow_hosts_steps_to_the_step(clock):
     steps, _ = measured(clock, 2, 5, device_s=0.25, host_s=1.0, knows=True)
     assert steps[1:-1] == [1.0] * 3
     assert sum(steps) == 5.25
 
 
-def test_a_mark_without_a_step_is_now(clock):
+def test_a_mark_without_a_step_is_now_and_what_is_not_known_yet_is_no_number(clock):
     ends = StepEnds(1, lambda _: None)
     begin = ends.mark()
     clock.now = 3.0
@@ -73,9 +70,6 @@ def test_a_mark_without_a_step_is_now(clock):
     ends.settle()
     clock.now = 4.0
     assert ends.mark() - begin == 4.0
-
-
-def test_what_is_not_known_yet_is_no_number(clock):
     ends = StepEnds(2, lambda _: None)
     begin = ends.mark()
     ends.asked("step")
