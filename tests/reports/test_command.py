@@ -14,8 +14,8 @@ from tests.reports.made_run import MadeRun, case_of
 
 
 @pytest.fixture
-def app():
-    """A command line with the plugin registered as any third party's is."""
+def report(tmp_path):
+    """Runs the command for tmp_path/run, with the plugin registered as any third party's is."""
     plugins = pluggy.PluginManager(PROJECT)
     plugins.add_hookspecs(Hooks)
     plugins.register(reports.command)
@@ -23,61 +23,51 @@ def app():
     app = typer.Typer()
     app.callback()(lambda: None)
     plugins.hook.stagebench_commands(app=app)
-    return app
+    return lambda *options: CliRunner().invoke(app, ["report", str(tmp_path / "run"), *options])
 
 
 @pytest.fixture
-def run(tmp_path):
-    made = MadeRun(tmp_path / "run")
-    made.proven(case_of())
-    return made.folder.path
+def run(run):
+    run.proven(case_of())
+    return run.folder.path
 
 
-def test_writes_the_page_and_names_it(app, run, tmp_path):
-    result = CliRunner().invoke(app, ["report", str(run), "-o", str(tmp_path / "out")])
+def test_writes_the_pages_or_a_single_file_of_all_and_names_it(report, run, tmp_path):
+    result = report("-o", str(tmp_path / "out"))
     assert result.exit_code == 0, result.output
     page = tmp_path / "out" / "index.html"
     assert result.output == f"Report: {page}\n"
     assert page.read_text().startswith("<!doctype html>")
     assert {"charts", "data", "speed.html", "case.html"} < {path.name for path in page.parent.iterdir()}
-
-
-def test_a_single_file_holds_all_pages(app, run, tmp_path):
-    result = CliRunner().invoke(app, ["report", str(run), "--single", "-o", str(tmp_path / "out")])
+    result = report("--single", "-o", str(tmp_path / "single"))
     assert result.exit_code == 0, result.output
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["index.html"]
-    assert '<section id="stages">' in (tmp_path / "out" / "index.html").read_text()
+    assert [path.name for path in (tmp_path / "single").iterdir()] == ["index.html"]
+    assert '<section id="stages">' in (tmp_path / "single" / "index.html").read_text()
 
 
-def test_json_prints_rows_and_keeps_stdout_a_program_s(app, run, tmp_path):
-    result = CliRunner().invoke(app, ["report", str(run), "--json"])
-    assert json.loads(result.stdout)[0]["outcome"] == "ok"
+def test_json_prints_rows_and_keeps_stdout_a_program_s(report, run, tmp_path):
+    assert json.loads(report("--json").stdout)[0]["outcome"] == "ok"
     assert not (run / "report").exists()
-    result = CliRunner().invoke(app, ["report", str(run), "--json", "-o", str(tmp_path / "out")])
-    assert json.loads(result.stdout)
+    assert json.loads(report("--json", "-o", str(tmp_path / "out")).stdout)
     assert (tmp_path / "out" / "index.html").exists()
 
 
-def test_what_is_no_run_is_refused(app, tmp_path):
-    result = CliRunner().invoke(app, ["report", str(tmp_path)])
+def test_what_is_no_run_is_refused(report):
+    result = report()
     assert isinstance(result.exception, RequestError)
-    assert "no run.json" in str(result.exception)
+    assert "run.json" in str(result.exception)
 
 
-def test_records_of_no_case_are_told_on_the_page_and_on_stderr(app, run):
+def test_records_of_no_case_and_broken_ones_are_told_on_the_page_and_on_stderr(report, run):
     made = MadeRun(run)
-    record = next(made.folder.records())
-    made.folder.write_record(record.but(case_id="0" * 12))
-    result = CliRunner().invoke(app, ["report", str(run)])
+    made.folder.write_record(next(made.folder.records()).but(case_id="0" * 12))
+    result = report()
     assert result.exit_code == 0, result.output
     note = "1 record skipped, of no case of this plan: 000000000000-r0.json"
     assert note in result.stderr
     assert note in (run / "report" / "index.html").read_text()
-
-
-def test_a_broken_record_is_named(app, run):
-    next((run / "records").iterdir()).write_text("{")
-    result = CliRunner().invoke(app, ["report", str(run)])
+    next(path for path in (run / "records").iterdir() if not path.name.startswith("0000")).write_text("{")
+    result = report()
     assert result.exit_code == 0, result.output
     assert "1 record skipped, invalid: records/" in result.stderr
     assert "is not readable JSON" in (run / "report" / "index.html").read_text()

@@ -2,12 +2,11 @@
 
 import shutil
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -25,14 +24,21 @@ from tests.reports.parsed import Page
 PRINTED = Path(__file__).parents[1] / "fixtures" / "foreign"
 
 
+def made(path: Path, *adapters: str, plan: str = "quick", day: int = 0, **how: Any) -> MadeRun:
+    """A run of a case of each framework, of some day of November."""
+    run = MadeRun(path, plan)
+    for adapter in adapters:
+        run.proven(case_of(adapter), **how)
+    if day:
+        run.folder.write_about(run.folder.about.but(created=f"2026-11-{day}T10:00:00+00:00"))
+    return run
+
+
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
     """Two runs of one name, one of them of two frameworks."""
-    for place in ("a", "b"):
-        run = MadeRun(tmp_path / "results" / place / "quick")
-        run.proven(case_of())
-        if place == "b":
-            run.proven(case_of("caffempi"))
+    made(tmp_path / "results" / "a" / "quick", "pytorch")
+    made(tmp_path / "results" / "b" / "quick", "pytorch", "caffempi")
     return tmp_path / "results"
 
 
@@ -93,51 +99,45 @@ def test_a_run_that_leads_nobody_still_has_a_summary_and_a_badge(tmp_path: Path)
     assert "1 foreign" in (tmp_path / "site" / "badges" / "nccl.svg").read_text()
 
 
+def compared_in(folder: Path) -> str:
+    """The page that compares the runs of a folder."""
+    publish(folder, folder / "site")
+    return (folder / "site" / "compared.html").read_text()
+
+
 def test_the_latest_run_is_compared_with_one_of_its_plan(tmp_path: Path) -> None:
-    for name, plan, day in (("old", "quick", 1), ("other", "paper", 2), ("new", "quick", 3)):
-        run = MadeRun(tmp_path / name, plan)
-        run.proven(case_of())
-        if name != "old":
-            run.proven(case_of("caffempi"))
-        run.folder.write_about(run.folder.about.but(created=f"2026-11-2{day}T10:00:00+00:00"))
-    publish(tmp_path, tmp_path / "site")
-    text = Page((tmp_path / "site" / "compared.html").read_text()).text
+    made(tmp_path / "old", "pytorch", day=21)
+    made(tmp_path / "other", "pytorch", "caffempi", plan="paper", day=22)
+    made(tmp_path / "new", "pytorch", "caffempi", day=23)
+    text = Page(compared_in(tmp_path)).text
     assert "new against old" in text
     assert "Measured only in new: 1 case caffempi/single alexnet 1 rank batch 8 imagenet-like: old has no such" in text
 
 
 def test_runs_of_one_moment_are_apart_on_the_axis(tmp_path: Path) -> None:
     for name in ("one", "other"):
-        MadeRun(tmp_path / name).proven(case_of())
-    publish(tmp_path, tmp_path / "site")
-    text = (tmp_path / "site" / "compared.html").read_text()
-    assert 'style="left:0.0%" class="across">2026-11-20' in text
+        made(tmp_path / name, "pytorch")
+    assert 'style="left:0.0%" class="across">2026-11-20' in compared_in(tmp_path)
 
 
 def test_runs_of_the_same_cases_stand_beside_each_other(tmp_path: Path) -> None:
-    runs = [MadeRun(tmp_path / name) for name in ("before", "after")]
-    for run, slower in zip(runs, (1.0, 2.0), strict=True):
-        run.proven(case_of(), slower=slower)
-        run.folder.write_about(run.folder.about.but(created=f"2026-11-2{slower:.0f}T10:00:00+00:00"))
-    publish(tmp_path, tmp_path / "site")
-    page = Page((tmp_path / "site" / "compared.html").read_text())
+    made(tmp_path / "before", "pytorch", day=21)
+    made(tmp_path / "after", "pytorch", day=22, slower=2.0)
+    source = compared_in(tmp_path)
+    page = Page(source)
     assert "after is slower: 0 faster, 1 slower of 1" in page.headings
     assert "after against before" in page.text
     assert {"after/index.html", "before/index.html"} <= set(page.addresses)
-    assert (tmp_path / "site" / "compared.html").read_text().count("<figure") == 1
+    assert source.count("<figure") == 1
     assert "compared.html" in Page((tmp_path / "site" / "index.html").read_text()).addresses
 
 
 def test_a_history_that_draws_fewer_cases_than_it_has_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, day in (("before", 1), ("after", 2)):
-        run = MadeRun(tmp_path / name)
-        for adapter in ("pytorch", "caffempi"):
-            run.proven(case_of(adapter), repeats=2)
-        run.folder.write_about(run.folder.about.but(created=f"2026-11-2{day}T10:00:00+00:00"))
+    for name, day in (("before", 21), ("after", 22)):
+        made(tmp_path / name, "pytorch", "caffempi", day=day, repeats=2)
     for drawn, said in ((2, False), (1, True)):
         monkeypatch.setattr(compared, "DRAWN", drawn)
-        publish(tmp_path, tmp_path / "site")
-        source = (tmp_path / "site" / "compared.html").read_text()
+        source = compared_in(tmp_path)
         assert source.count("<figure") == drawn
         assert ("The first 1 of 2 cases are drawn" in Page(source).text) == said
 
@@ -152,12 +152,9 @@ def test_runs_without_any_proof_have_a_site_and_no_history(tmp_path: Path) -> No
 
 
 def test_runs_beside_each_other_are_known_by_their_pages(tmp_path: Path) -> None:
-    for place, day in (("a", 1), ("b", 2)):
-        run = MadeRun(tmp_path / place / "quick")
-        run.proven(case_of(), repeats=1)
-        run.folder.write_about(run.folder.about.but(created=f"2026-11-2{day}T10:00:00+00:00"))
-    publish(tmp_path, tmp_path / "site")
-    text = Page((tmp_path / "site" / "compared.html").read_text()).text
+    for place, day in (("a", 21), ("b", 22)):
+        made(tmp_path / place / "quick", "pytorch", day=day, repeats=1)
+    text = Page(compared_in(tmp_path)).text
     assert "a--quick: one process, and noise shows from two on; measure more; b--quick: one process" in text
     assert str(tmp_path) not in text
 
@@ -166,19 +163,15 @@ def test_documentation_stands_beside_the_runs(results: Path, tmp_path: Path) -> 
     with pytest.raises(RequestError, match=r"holds no index\.html"):
         publish(results, tmp_path / "site", docs=tmp_path)
     (tmp_path / "built").mkdir()
-    (tmp_path / "built" / "index.html").write_text("how to")
-    publish(results, tmp_path / "site", docs=tmp_path / "built")
-    assert (tmp_path / "site" / "docs" / "index.html").read_text() == "how to"
-    assert "docs/index.html" in Page((tmp_path / "site" / "index.html").read_text()).addresses
-
-
-def test_a_site_does_not_stand_in_the_documentation_that_is_copied_into_it(results: Path, tmp_path: Path) -> None:
-    """It would be copied into itself, until no name could be longer."""
-    (tmp_path / "index.html").write_text("how to")
-    for site in (tmp_path, tmp_path / "site"):
+    for folder in (tmp_path / "built", tmp_path):
+        (folder / "index.html").write_text("how to")
+    for site in (tmp_path, tmp_path / "site"):  # it would be copied into itself, until no name could be longer
         with pytest.raises(RequestError, match="is copied into it; name a folder elsewhere with -o"):
             publish(results, site, docs=tmp_path)
     assert not (tmp_path / "site").exists()
+    publish(results, tmp_path / "site", docs=tmp_path / "built")
+    assert (tmp_path / "site" / "docs" / "index.html").read_text() == "how to"
+    assert "docs/index.html" in Page((tmp_path / "site" / "index.html").read_text()).addresses
 
 
 def test_folders_without_runs_or_more_than_a_repository_has_are_refused(tmp_path: Path, monkeypatch) -> None:
@@ -194,62 +187,42 @@ def test_folders_without_runs_or_more_than_a_repository_has_are_refused(tmp_path
         runs_in(tmp_path)
 
 
-def test_a_run_that_has_just_begun_is_waited_for(run: MadeRun, tmp_path: Path) -> None:
-    with Server(tmp_path / "run", tmp_path / "site", 0) as running:
-        threading.Thread(target=running.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{running.server_address[1]}/run/index.html"
-        with pytest.raises(urllib.error.HTTPError) as refused:
-            urllib.request.urlopen(address)
-        assert (refused.value.code, refused.value.headers["Refresh"]) == (500, "5")
-        assert "cases.json" in refused.value.read().decode()
-        run.proven(case_of())
-        with urllib.request.urlopen(address) as answer:
-            assert "1 case," in Page(answer.read().decode()).text
-        running.shutdown()
-
-
-def test_a_served_run_shows_what_was_measured_meanwhile(run: MadeRun, tmp_path: Path) -> None:
-    run.proven(case_of())
-    with Server(tmp_path / "run", tmp_path / "site", 0) as running:
-        threading.Thread(target=running.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{running.server_address[1]}"
-
-        def read(path: str) -> str:
-            with urllib.request.urlopen(address + path) as answer:
-                return str(answer.read().decode())
-
-        def last() -> str:
-            return read("/changed.js").split('"')[1]
-
-        assert "1 case," in Page(read("/run/index.html")).text
-        shown = last()
-        assert f'last === "{shown}"' in read("/follow.js"), "an open page waits for another moment"
-        run.proven(case_of("caffempi"))
-        assert last() != shown
-        assert "2 cases," in Page(read("/run/index.html")).text
-        running.shutdown()
-
-
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[SimpleNamespace]:
-    """A run, and what its server answers: (status, text)."""
-    run = MadeRun(tmp_path / "run")
-    run.proven(case_of())
+def served(run: MadeRun, tmp_path: Path) -> Iterator[SimpleNamespace]:
+    """A run in the making, and what its server answers: (status, text, headers)."""
     with Server(tmp_path / "run", tmp_path / "site", 0) as running:
         threading.Thread(target=running.serve_forever, daemon=True).start()
 
-        def ask(path: str, **headers: str) -> tuple[int, str]:
+        def ask(path: str, **headers: str) -> tuple[int, str, Any]:
             connection = HTTPConnection(*running.server_address[:2], timeout=30)
             connection.request("GET", path, headers=headers)
             answer = connection.getresponse()
-            return answer.status, answer.read().decode()
+            return answer.status, answer.read().decode(), answer.headers
 
         yield SimpleNamespace(run=run, ask=ask, port=running.server_address[1])
         running.shutdown()
 
 
+def test_a_run_that_has_just_begun_is_waited_for_and_shows_what_was_measured_meanwhile(served: SimpleNamespace) -> None:
+    status, text, headers = served.ask("/run/index.html")
+    assert (status, headers["Refresh"]) == (500, "5")
+    assert "cases.json" in text
+    served.run.proven(case_of())
+
+    def last() -> str:
+        return str(served.ask("/changed.js")[1].split('"')[1])
+
+    assert "1 case," in Page(served.ask("/run/index.html")[1]).text
+    shown = last()
+    assert f'last === "{shown}"' in served.ask("/follow.js")[1], "an open page waits for another moment"
+    served.run.proven(case_of("caffempi"))
+    assert last() != shown
+    assert "2 cases," in Page(served.ask("/run/index.html")[1]).text
+
+
 def test_a_page_that_was_asked_for_under_another_name_is_refused(served: SimpleNamespace) -> None:
     """A strange site's page may point its own name here, and read what its browser may."""
+    served.run.proven(case_of())
     for path in ("/index.html", "/changed.js", "/run/index.html"):
         assert served.ask(path, Host=f"strange.example:{served.port}")[0] == 421
         for name in (f"localhost:{served.port}", f"127.0.0.1:{served.port}", "localhost"):
@@ -257,11 +230,12 @@ def test_a_page_that_was_asked_for_under_another_name_is_refused(served: SimpleN
 
 
 def test_what_cannot_be_shown_is_an_answer_and_the_next_one_is_a_page(served: SimpleNamespace) -> None:
+    served.run.proven(case_of())
     about = served.run.folder.path / "run.json"
     whole = about.read_bytes()
     about.write_bytes(b"[")
     served.run.folder.path.joinpath("records").touch()
-    status, text = served.ask("/run/index.html")
+    status, text, _ = served.ask("/run/index.html")
     assert status == 500
     assert "run.json is not readable JSON" in text
     about.write_bytes(whole)

@@ -1,6 +1,7 @@
 """What experiment trackers are given, read back by their own packages."""
 
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -33,32 +34,6 @@ def test_what_stands_is_not_added_to_and_without_an_accuracy_there_is_no_mlperf_
             write(folder, name, tmp_path)
 
 
-def test_tensorboard_reads_every_step(folder: RunFolder, tmp_path: Path) -> None:
-    loader = pytest.importorskip("tensorboard.backend.event_processing.event_file_loader")
-    path = write(folder, "tensorboard", tmp_path)
-    row = summarise(folder)[0]
-    for process in row.processes:
-        (file,) = path.glob(f"*-r{process.repeat}/*tfevents*")
-        events = list(loader.LegacyEventFileLoader(str(file)).Load())
-        read = [one.simple_value for event in events for one in event.summary.value if "step" in one.tag]
-        assert read == pytest.approx(process.step_seconds.tolist())
-
-
-@pytest.mark.filterwarnings("ignore")  # the client's own
-def test_mlflow_finds_a_run_a_case(folder: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mlflow = pytest.importorskip("mlflow")
-    monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE", raising=False)
-    client = mlflow.MlflowClient(write(folder, "mlflow", tmp_path).as_uri())
-    (experiment,) = [one for one in client.search_experiments() if one.name != "Default"]
-    runs = {run.data.params["id"]: run for run in client.search_runs([experiment.experiment_id])}
-    measured, refused = summarise(folder)
-    assert measured.rate
-    assert runs[measured.id].data.metrics["samples_per_second"] == measured.rate.value
-    assert runs[refused.id].info.status == "FAILED"
-    steps = client.get_metric_history(runs[measured.id].info.run_id, "native/step_seconds/r0")
-    assert [one.value for one in steps] == measured.processes[0].step_seconds.tolist()
-
-
 def learnt(row: Row) -> dict[str, list[float]]:
     """What a training of one process learnt, by what the trackers call it."""
     lesson = row.processes[0].learnt
@@ -70,30 +45,45 @@ def learnt(row: Row) -> dict[str, list[float]]:
     }
 
 
-def test_tensorboard_reads_what_a_training_learnt(tmp_path: Path) -> None:
+def test_tensorboard_reads_every_step_and_what_a_training_learnt(folder: RunFolder, tmp_path: Path) -> None:
     loader = pytest.importorskip("tensorboard.backend.event_processing.event_file_loader")
-    run = batches(tmp_path / "run")
-    path = write(run, "tensorboard", tmp_path)
-    row = summarise(run)[0]
-    (file,) = path.glob(f"*{row.id}-r0/*tfevents*")
-    events = list(loader.LegacyEventFileLoader(str(file)).Load())
+
+    def read(path: Path, files: str, tag: str) -> list[float]:
+        (file,) = path.glob(f"{files}/*tfevents*")
+        values = [one for event in loader.LegacyEventFileLoader(str(file)).Load() for one in event.summary.value]
+        return [one.simple_value for one in values if tag in one.tag]
+
+    path = write(folder, "tensorboard", tmp_path)
+    for process in summarise(folder)[0].processes:
+        assert read(path, f"*-r{process.repeat}", "step") == pytest.approx(process.step_seconds.tolist())
+    run = batches(tmp_path / "run", seeds=(1,))
+    path, row = write(run, "tensorboard", tmp_path / "learnt"), summarise(run)[0]
     for tag, values in learnt(row).items():
         assert values
-        read = [one.simple_value for event in events for one in event.summary.value if one.tag == tag]
-        assert read == pytest.approx(values)
+        assert read(path, f"*{row.id}-r0", tag) == pytest.approx(values)
 
 
 @pytest.mark.filterwarnings("ignore")  # the client's own
-def test_mlflow_finds_what_a_training_learnt(run: MadeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow_finds_a_run_a_case_and_what_a_training_learnt(folder, run, tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE", raising=False)
+
+    def read(folder: RunFolder, place: Path) -> tuple[Any, dict[str, Any]]:
+        client = mlflow.MlflowClient(write(folder, "mlflow", place).as_uri())
+        (experiment,) = [one for one in client.search_experiments() if one.name != "Default"]
+        return client, {run.data.params["id"]: run for run in client.search_runs([experiment.experiment_id])}
+
+    client, runs = read(folder, tmp_path)
+    measured, refused = summarise(folder)
+    assert runs[measured.id].data.metrics["samples_per_second"] == measured.rate.value
+    assert runs[refused.id].info.status == "FAILED"
+    steps = client.get_metric_history(runs[measured.id].info.run_id, "native/step_seconds/r0")
+    assert [one.value for one in steps] == measured.processes[0].step_seconds.tolist()
     case = learner("pytorch", 1, training=Training(epochs=3, target=0.97))
     run.proven(case, repeats=1, ranks=taught(case))
-    client = mlflow.MlflowClient(write(run.folder, "mlflow", tmp_path).as_uri())
-    (experiment,) = [one for one in client.search_experiments() if one.name != "Default"]
-    (found,) = client.search_runs([experiment.experiment_id])
-    for tag, values in learnt(summarise(run.folder)[0]).items():
-        assert [one.value for one in client.get_metric_history(found.info.run_id, f"{tag}/r0")] == values
+    client, runs = read(run.folder, tmp_path / "learnt")
+    for tag, values in learnt(run.only()).items():
+        assert [one.value for one in client.get_metric_history(runs[case.id].info.run_id, f"{tag}/r0")] == values
 
 
 def test_the_mlperf_package_parses_every_line_of_a_training(tmp_path: Path) -> None:
