@@ -1,6 +1,7 @@
 """What the launchers' tests share: a real worker of a tiny adapter, and the whole way to start it."""
 
 import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -122,6 +123,20 @@ def head_node(laboratory, tmp_path_factory):
         return entering(laboratory, laboratory.layout.hosts[0], list(words)), variables
 
     return command
+
+
+@pytest.fixture
+def stagebench(head_node, tmp_path):
+    """Runs the command line in the first host, in the test's folder, with these variables besides."""
+
+    def run(*words, **variables):
+        tokens, own = head_node(sys.executable, "-m", "suite.cli", *words)
+        environ = {**own, **variables}
+        return subprocess.run(
+            tokens, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+        )
+
+    return run
 
 
 @pytest.fixture

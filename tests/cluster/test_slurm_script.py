@@ -55,17 +55,12 @@ def no_settings(monkeypatch):
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_the_script_is_the_golden_file(name, monkeypatch):
+def test_the_script_is_the_golden_file_which_bash_can_read(name, monkeypatch):
     if name == "sidecars":
         monkeypatch.setenv(script.SETTING, "--partition=gpu --comment='two words'")
-    assert script.text(SCRIPTS[name], "pmix") == (GOLDEN / f"slurm-{name}.sbatch").read_text()
-
-
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_bash_can_read_it(name):
-    checked = subprocess.run(
-        ["bash", "-n", GOLDEN / f"slurm-{name}.sbatch"], capture_output=True, text=True, check=False
-    )
+    golden = GOLDEN / f"slurm-{name}.sbatch"
+    assert script.text(SCRIPTS[name], "pmix") == golden.read_text()
+    checked = subprocess.run(["bash", "-n", golden], capture_output=True, text=True, check=False)
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
@@ -134,10 +129,15 @@ def test_ranks_on_several_nodes_meet_at_the_first_one_s_address_as_the_others_se
     assert told == f"{address}\n"
 
 
+def options(monkeypatch, given):
+    """The script's lines for sbatch, where a person gives some."""
+    monkeypatch.setenv(script.SETTING, given)
+    text = script.text(SCRIPTS["two-nodes"], "none")
+    return [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH")]
+
+
 def test_a_person_s_options_come_last_and_so_have_the_last_word(monkeypatch):
-    monkeypatch.setenv(script.SETTING, "--time=5 --oversubscribe")
-    lines = [line for line in script.text(SCRIPTS["two-nodes"], "none").splitlines() if line.startswith("#SBATCH")]
-    assert lines[-2:] == ["#SBATCH --time=5", "#SBATCH --oversubscribe"]
+    assert options(monkeypatch, "--time=5 --oversubscribe")[-2:] == ["--time=5", "--oversubscribe"]
 
 
 @pytest.mark.parametrize(
@@ -150,10 +150,9 @@ def test_a_person_s_options_come_last_and_so_have_the_last_word(monkeypatch):
     ],
 )
 def test_our_options_give_way_to_a_person_s(given, gone, kept, monkeypatch):
-    monkeypatch.setenv(script.SETTING, given)
-    lines = [line for line in script.text(SCRIPTS["two-nodes"], "none").splitlines() if line.startswith("#SBATCH")]
-    assert not any(line.startswith(f"#SBATCH {gone}") for line in lines)
-    assert any(line.startswith(f"#SBATCH {kept}") for line in lines)
+    lines = options(monkeypatch, given)
+    assert not any(line.startswith(gone) for line in lines)
+    assert any(line.startswith(kept) for line in lines)
     assert not any(line.endswith("=") for line in lines)
 
 
@@ -172,48 +171,27 @@ def test_options_that_are_none_are_refused(given, reason, monkeypatch, tmp_path)
         Slurm().processes(request)
 
 
-def test_the_library_that_an_adapter_names_needs_no_mpi4py(tmp_path):
+def test_the_library_that_an_adapter_names_needs_no_mpi4py_and_a_job_s_name_is_the_folder_s(tmp_path):
     [process] = Slurm().processes(Request(Placement(), WORKER, PYTHON, {}, tmp_path, mpi="Open MPI"))
     assert "--mpi=pmix" in (tmp_path / script.NAME).read_text()
     assert process.queues
-
-
-def test_a_job_s_name_is_the_folder_s():
-    assert script.job_name(FOLDER) == script.job_name(FOLDER)
-    assert script.job_name(FOLDER) != script.job_name(FOLDER.parent)
+    assert script.job_name(FOLDER) == script.job_name(FOLDER) != script.job_name(FOLDER.parent)
 
 
 HOSTILE = (
-    "a\ntouch pwned",
-    "a;b",
-    "$(id)",
-    "-w",
-    "a b",
-    "a,b",
-    "a'b",
-    "[x]",
-    "u@h",
-    "a:9",
-    "%0",
-    "",
-    "x" * 300,
-    "fe80::1%$(id)",
+    *("a\ntouch pwned", "a;b", "$(id)", "-w", "a b", "a,b", "a'b", "[x]", "u@h", "a:9", "%0", ""),
+    *("x" * 300, "fe80::1%$(id)"),
 )
 
 
-@pytest.mark.parametrize("host", HOSTILE)
-def test_a_hostile_host_is_refused_before_anything_is_written_for_it(host):
-    assert refused(host)
-    told = refused(host) or ""
-    assert "\n" not in told
-    assert len(told) < 300
-
-
-@pytest.mark.parametrize(
-    "host", ["a", "node-1", "node_1", "gpu01.cluster.example.org", "10.0.0.1", "fe80::1", "localhost"]
-)
-def test_a_host_of_rfc_1123_or_an_address_is_taken(host):
-    assert refused(host) is None
+def test_a_hostile_host_is_refused_before_anything_is_written_for_it_and_one_of_rfc_1123_is_taken():
+    for host in HOSTILE:
+        told = refused(host)
+        assert told, host
+        assert "\n" not in told
+        assert len(told) < 300
+    for host in ("a", "node-1", "node_1", "gpu01.cluster.example.org", "10.0.0.1", "fe80::1", "localhost"):
+        assert refused(host) is None
 
 
 @pytest.mark.parametrize("host", [host for host in HOSTILE if "\n" not in host])

@@ -72,7 +72,8 @@ def test_ranks_of_this_machine_need_no_login(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_ranks_elsewhere_are_given_folder_variables_and_lifeline_through_the_shell(tmp_path, twin):
+def test_ranks_elsewhere_are_given_folder_variables_and_lifeline_through_the_shell(tmp_path, twin, monkeypatch):
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "ib0")  # what a person said of interfaces goes along
     placement = Placement(nodes=2, ranks_per_node=2, hosts=TWO.hosts)
     *_, near, far, last = Ssh().processes(request_for(tmp_path, placement))
     assert near.tokens == ("worker", "a b")
@@ -88,6 +89,7 @@ def test_ranks_elsewhere_are_given_folder_variables_and_lifeline_through_the_she
         "LOCAL_RANK=0",
         "MASTER_ADDR=127.0.0.1",
         "MASTER_PORT=29500",
+        "NCCL_SOCKET_IFNAME=ib0",
         "RANK=2",
         "STAGEBENCH_LOCAL_RANK=0",
         "STAGEBENCH_RANK=2",
@@ -109,12 +111,6 @@ def test_a_profile_s_pinning_and_proxies_end_at_the_login_and_a_case_s_own_setti
     assert "theirs" not in found
 
 
-def test_without_an_agent_it_is_ssh_that_never_asks(monkeypatch):
-    monkeypatch.delenv(AGENT, raising=False)
-    options = "-o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=3"
-    assert logins.login("b") == ("ssh", *options.split(), "--", "b")
-
-
 def test_companions_stand_on_the_first_host_and_keep_their_name(tmp_path, twin):
     tokens = (str(HERE), "-u", "/bundle/server.py", "scheduler")
     away = Placement(nodes=2, hosts=(OTHER, "localhost"))
@@ -128,25 +124,18 @@ def test_companions_stand_on_the_first_host_and_keep_their_name(tmp_path, twin):
     assert server.tokens == tokens
 
 
-def test_what_a_person_said_of_interfaces_goes_along(tmp_path, twin, monkeypatch):
-    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "ib0")
-    _, far = Ssh().processes(request_for(tmp_path))
-    assert "NCCL_SOCKET_IFNAME=ib0" in shlex.split(far.tokens[-1])
-
-
 # --- refusals ------------------------------------------------------------------
 
 
-def test_every_node_wants_a_host():
-    assert "asks for 2 nodes and names 1 hosts (a); name one" in Ssh().missing(Placement(nodes=2, hosts=("a",)), HERE)
-
-
-def test_a_host_that_nobody_knows_is_named(twin):
+def test_every_node_wants_a_host_that_is_known_and_that_others_can_reach(twin):
+    lacking = Ssh().missing(Placement(nodes=2, hosts=("a",)), HERE)
+    assert "asks for 2 nodes and names 1 hosts (a); name one" in lacking
     lacking = Ssh().missing(Placement(nodes=2, hosts=("localhost", "no.such.host.invalid")), HERE)
     assert lacking.startswith("the host 'no.such.host.invalid' has no IPv4 address that this machine knows (")
-    assert lacking.endswith(
-        "and ranks meet over IPv4; correct the name in `hosts` or --hosts, or write that address in its place"
-    )
+    remedy = "and ranks meet over IPv4; correct the name in `hosts` or --hosts, or write that address in its place"
+    assert lacking.endswith(remedy)
+    with raising(Unavailable, "127.0.0.2"):
+        meeting_address(Placement(nodes=2, hosts=(OTHER, "192.0.2.1")))
 
 
 def test_an_agent_that_is_not_there_is_named(monkeypatch, tmp_path):
@@ -156,39 +145,30 @@ def test_an_agent_that_is_not_there_is_named(monkeypatch, tmp_path):
     with pytest.raises(RequestError, match="no program"):
         Ssh().processes(request_for(tmp_path))
     monkeypatch.delenv(AGENT)
+    options = "-o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=3"
+    assert logins.login("b") == ("ssh", *options.split(), "--", "b"), "which never asks"
     monkeypatch.setenv("PATH", "/nowhere")
     assert "there is no ssh on PATH to log in to other hosts with: apt-get install" in Ssh().missing(TWO, HERE)
 
 
-def test_a_login_that_is_refused_tells_what_was_said_and_what_must_work(program):
+def test_a_login_that_is_refused_or_never_comes_tells_what_was_said_and_what_must_work(program, monkeypatch):
     path = program("#!/bin/sh\necho 'me@there: Permission denied (publickey).' >&2\nexit 255\n")
     assert Ssh().missing(TWO, HERE) == (
         f"no login on the host '{OTHER}' (agent ended with exit code 255: me@there: Permission denied (publickey).); "
         f"`{path} {OTHER} true` must work without a question: correct the name, or let the host know your key"
     )
-
-
-def test_a_login_that_never_comes_is_given_up(program, monkeypatch):
     monkeypatch.setattr(logins, "SECONDS", 0.3)
     program("#!/bin/sh\nsleep 60\n")
     assert "timed out after 0.3 seconds" in Ssh().missing(TWO, HERE)
 
 
-def test_an_interpreter_that_the_other_host_lacks_is_named(twin):
-    lacking = Ssh().missing(TWO, Path("/no/such/python"))
-    assert lacking.startswith(f"the host '{OTHER}' has no interpreter /no/such/python: environments must lie at the")
-
-
-def test_a_host_is_asked_once(program, tmp_path):
+def test_a_host_is_asked_once_and_an_interpreter_that_it_lacks_is_named(program, tmp_path):
     program(TWIN.replace("shift\n", f"shift\necho x >> {tmp_path}/asked\n", 1))
     for _ in range(3):
         assert Ssh().missing(TWO, HERE) is None
     assert (tmp_path / "asked").read_text() == "x\n"
-
-
-def test_a_first_host_that_others_cannot_reach_is_refused():
-    with raising(Unavailable, "127.0.0.2"):
-        meeting_address(Placement(nodes=2, hosts=(OTHER, "192.0.2.1")))
+    lacking = Ssh().missing(TWO, Path("/no/such/python"))
+    assert lacking.startswith(f"the host '{OTHER}' has no interpreter /no/such/python: environments must lie at the")
 
 
 # --- real ranks ----------------------------------------------------------------
@@ -259,11 +239,8 @@ def test_who_meets_by_itself_is_started_by_it_over_hosts_unless_a_plan_says_othe
 @pytest.mark.parametrize(
     "options", [[], ["-x"], ["-x", "-o", "ConnectionAttempts=10"], ["-l", "me", "-q"]], ids=" ".join
 )
-def test_options_that_an_engine_or_an_operator_adds_are_not_taken_for_the_host(tmp_path, monkeypatch, options):
-    agent = tmp_path / "agent"
-    agent.write_text('#!/bin/sh\necho "to $1"\nshift\nexec /bin/sh -c "$*"\n')
-    agent.chmod(0o755)
-    monkeypatch.setenv(AGENT, str(agent))
+def test_options_that_an_engine_or_an_operator_adds_are_not_taken_for_the_host(tmp_path, program, options):
+    program('#!/bin/sh\necho "to $1"\nshift\nexec /bin/sh -c "$*"\n')
     login = write_daemon_login(Request(Placement(), (), Path(sys.executable), {}, tmp_path))
     tokens = [login, *options, "b", "echo", '"it\'s"', "$((1 + 1));", "exit 3"]
     done = subprocess.run(tokens, capture_output=True, text=True, timeout=20)

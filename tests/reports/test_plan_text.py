@@ -60,11 +60,15 @@ def plan(tmp_path):
     return resolved(tmp_path / "sweep.toml")
 
 
-def test_every_case_comes_back_with_its_id(plan, tmp_path):
+def test_every_case_comes_back_with_its_id_and_more_than_are_usual_are_meant(plan, tmp_path, monkeypatch):
+    monkeypatch.setattr("suite.plan.text.MOST_CASES", len(plan) - 1)
     assert len(plan) == 16 + 4 + 2
     written = plan_text("again", 'a "title"', "two\nlines", [Block(one.case, one.case.label) for one in plan])
     (tmp_path / "again.toml").write_text(written)
     assert [one.case for one in resolved(tmp_path / "again.toml")] == [one.case for one in plan]
+    assert tomllib.loads(written)["most_cases"] == len(plan)
+    monkeypatch.setattr("suite.plan.text.MOST_CASES", len(plan))
+    assert "most_cases" not in plan_text("x", "", "", [Block(one.case, "") for one in plan])
 
 
 def test_a_batch_that_all_devices_share_and_a_knob_that_is_a_list_come_back(plan):
@@ -73,13 +77,6 @@ def test_a_batch_that_all_devices_share_and_a_knob_that_is_a_list_come_back(plan
     (block,) = tomllib.loads(plan_text("x", "", "", [Block(shared, "")]))["cases"]
     assert (block["batch"], block["scaling"]) == (8, "strong")
     assert block["knobs"]["bucket_cap_mb"] == [[1, 3]]  # one value, not a sweep of two
-
-
-@pytest.mark.parametrize("beyond", [False, True])
-def test_a_plan_of_more_cases_than_are_usual_says_that_it_means_them(beyond, plan, monkeypatch):
-    monkeypatch.setattr("suite.plan.text.MOST_CASES", len(plan) - beyond)
-    found = tomllib.loads(plan_text("x", "", "", [Block(one.case, "") for one in plan]))
-    assert found.get("most_cases") == (len(plan) if beyond else None)
 
 
 def test_the_best_plan_holds_the_winners_and_what_they_were_compared_with(plan, run, tmp_path):
@@ -116,19 +113,17 @@ def test_how_data_are_read_is_written_down(plan):
     assert {key: written[key] for key in expected} == expected
 
 
-@pytest.mark.parametrize("given", [True, 3, 1e-05, 'a "b"\\ \x7f é\n', [1, ["x", False]]])
-def test_values_come_back(given):
-    assert tomllib.loads(f"x = {value_text(given)}")["x"] == given
-
-
-def test_letters_stay_letters_and_what_a_plan_cannot_hold_is_refused():
+def test_values_come_back_letters_as_letters_and_what_a_plan_cannot_hold_is_refused():
+    for given in (True, 3, 1e-05, 'a "b"\\ \x7f é\n', [1, ["x", False]]):
+        assert tomllib.loads(f"x = {value_text(given)}")["x"] == given
     assert value_text("é") == '"é"'
     with pytest.raises(ValueError, match="None cannot be written"):
         value_text(None)
 
 
-def test_what_a_case_learns_by_is_written_down(plan):
-    case = plan[0].case.on(passes=("train",), training=Training(epochs=3, target=0.9))
-    found = tomllib.loads(plan_text("x", "", "", [Block(plan[0].case, ""), Block(case, "")]))
+def test_what_a_case_learns_by_is_written_down_where_one_learns(plan):
+    first = plan[0].case
+    learning = first.on(passes=("train",), training=Training(epochs=3, target=0.9))
+    found = tomllib.loads(plan_text("x", "", "", [Block(first, ""), Block(learning, "")]))
     assert found["training"] == {"epochs": 3, "held_out": 0.2, "target": 0.9, "patience": 0}
-    assert "training" not in tomllib.loads(plan_text("x", "", "", [Block(plan[0].case, "")]))
+    assert "training" not in tomllib.loads(plan_text("x", "", "", [Block(first, "")]))

@@ -57,6 +57,10 @@ def report_of(run):
     return Report(run.folder, summarise(run.folder))
 
 
+def page_of(run):
+    return Page(render(run.folder, summarise(run.folder)))
+
+
 def title_of(run):
     return sections_of(report_of(run))["index.html"][0].title
 
@@ -94,9 +98,6 @@ def test_a_single_row_is_its_speed_and_nothing_comparable_says_so(tmp_path):
     unproven = MadeRun(tmp_path / "unproven")
     unproven.add(case_of())
     assert title_of(unproven) == "Nothing may be compared"
-    empty = MadeRun(tmp_path / "empty")
-    empty.refuse(case_of(), "unavailable", "there is no mpiexec")
-    assert title_of(empty) == "No case has a speed yet"
 
 
 def test_a_network_over_tokens_shows_tokens_per_second_beside_samples(run):
@@ -122,8 +123,7 @@ def test_the_title_answers_the_plan(tmp_path, plan, title):
 
 def test_titles_of_stages_and_scaling_leave_out_what_is_not_known(folder):
     rows = [row for row in summarise(folder) if row.budget and row.sound]
-    title, also = staged_headline(rows)
-    assert (title, also) == (f"Backward takes longest in all {len(rows)} cases", "")
+    assert staged_headline(rows) == (f"Backward takes longest in all {len(rows)} cases", "")
     rows[0].marks.append("large residual")
     title, also = staged_headline(rows)
     assert title == f"Backward takes longest in all {len(rows) - 1} cases"
@@ -189,20 +189,19 @@ def test_strong_scaling_has_its_own_baseline(run):
 def test_a_model_that_is_wrong_says_so_and_one_that_nothing_tests_says_that(run):
     resnet = partial(case_of, "pytorch", "resnet50", graph_digest=resnet50().digest)
 
-    def text():
-        return Page(render(run.folder, summarise(run.folder))).text
-
     run.proven(resnet())
     run.proven(resnet(2))
-    assert "nothing says how good its predictions are" in text()
+    assert "nothing says how good its predictions are" in page_of(run).text
     run.proven(resnet(4))
-    assert "The model is wrong here" not in text()
+    assert "The model is wrong here" not in page_of(run).text
     run.changed(resnet(4), taking_twice_as_long)
-    assert text().count("The model is wrong here: 1 of 1 predictions is more than 10 % away") == 2, "on Scaling, too"
+    assert page_of(run).text.count("The model is wrong here: 1 of 1 predictions is more than 10 % away") == 2, (
+        "on Scaling, too"
+    )
     lines = [line for _, chart in charts_of(run.folder) if isinstance(chart, Lines) for line in chart.lines]
     assert [line.kind for line in lines if line.kind.startswith("predicted")] == ["predicted bad"]
     run.changed(resnet(2), lambda record: [rank["passes"].pop("comm_only") for rank in record["ranks"]])
-    assert "nothing says how fast the link of pytorch/ddp resnet50" in text()
+    assert "nothing says how fast the link of pytorch/ddp resnet50" in page_of(run).text
 
 
 def taking_twice_as_long(record):
@@ -223,7 +222,7 @@ def taking_twice_as_long(record):
 def test_a_run_that_ended_when_its_time_was_up_is_no_broken_one(tmp_path, options, processes, found):
     made = MadeRun(tmp_path / "run", options=options)
     made.proven(case_of(sampling=Sampling(processes=2)), repeats=processes)
-    text = Page(render(made.folder, summarise(made.folder))).text
+    text = page_of(made).text
     assert ("the same command measures the others" in text) == (found is not None)
     assert (found or "") in text
 
@@ -251,6 +250,10 @@ def test_a_run_of_one_process_a_case_says_why_nobody_leads_and_what_to_do(run):
     assert "add rounds with --until 3%" in Page(source).text
     assert 'class="lead"' not in source, "nothing is blue"
     assert "bubble</span>" not in source, "a key of what no chart shows"
+    run.proven(case_of(ranks=2), repeats=1)
+    text = page_of(run).text
+    assert text.count("(rounds of one process)") == 2, "exposed and hidden communication"
+    assert text.count("(steps of one process)") == 1, "waiting for the last rank"
 
 
 def test_what_is_hidden_is_drawn_only_where_it_is_determined(folder):
@@ -280,20 +283,16 @@ def with_wide_hidden(process):
     return replace(process, budget=replace(budget, hidden_communication=wide))
 
 
-def test_an_interval_of_one_process_says_what_it_comes_from(run):
-    run.proven(case_of(ranks=2), repeats=1)
-    text = Page(render(run.folder, summarise(run.folder))).text
-    assert text.count("(rounds of one process)") == 2, "exposed and hidden communication"
-    assert text.count("(steps of one process)") == 1, "waiting for the last rank"
-
-
-def test_nothing_is_fetched(page, source):
+def test_nothing_is_fetched_and_names_from_a_plan_cannot_become_markup(page, source, run):
     inside = [address for address in page.addresses if address != "best.toml"]  # written beside the page
     assert all(address.startswith("#") for address in inside)
     assert {address[1:] for address in inside} <= set(page.ids)
     style = source[source.index("<style>") : source.index("</style>")]
     assert not re.search(r"@import|url\((?!#)", style)
     assert "default-src 'none'" in source
+    run.proven(case_of(data='/x/</script><img src="http://e.example/x">'))
+    run.proven(case_of("caffempi", knobs={"note": "<b>x"}, data='/x/</script><img src="http://e.example/x">'))
+    assert all(address.startswith("#") for address in page_of(run).addresses)
 
 
 @pytest.mark.parametrize(
@@ -328,14 +327,18 @@ def test_a_reader_finds(page, words):
 
 
 def test_tables_hold_what_the_charts_draw_and_what_exchanging_adds(page, folder):
-    for row in summarise(folder):
+    rows = summarise(folder)
+    panels = for_charts(by_group(row for row in rows if row.rates))
+    assert all(len({row.case.adapter for row in panel.rows}) == 1 for panel in panels if panel.warning)
+    assert all(row.sound for panel in panels if not panel.warning for row in panel.rows)
+    for row in rows:
         if row.rate:
             assert f"{row.rate.value:.3g}" in page.text
         if row.budget:
             assert all(
                 number(1000 * getattr(row.budget, stage)) in page.text for stage in STAGES if getattr(row.budget, stage)
             )
-    scaled = [row for row in summarise(folder) if row.scaling]
+    scaled = [row for row in rows if row.scaling]
     assert len(scaled) == 8
     for row in scaled:
         found = row.scaling.efficiency
@@ -365,13 +368,6 @@ def test_layers_that_matter_have_a_line_and_the_longest_is_the_darkest(source):
     assert depths.index(45) > depths.index(min(depths))
 
 
-def test_names_from_a_plan_cannot_become_markup(run):
-    run.proven(case_of(data='/x/</script><img src="http://e.example/x">'))
-    run.proven(case_of("caffempi", knobs={"note": "<b>x"}, data='/x/</script><img src="http://e.example/x">'))
-    page = Page(render(run.folder, summarise(run.folder)))
-    assert all(address.startswith("#") for address in page.addresses)
-
-
 def test_an_empty_run_still_has_a_page(run, tmp_path):
     run.refuse(case_of(), None, "")
     (run.folder.path / "plan.toml").unlink()
@@ -385,7 +381,7 @@ def test_an_empty_run_still_has_a_page(run, tmp_path):
 def test_a_reason_that_several_cases_share_is_there_once(run):
     for ranks in (2, 4):
         run.refuse(case_of(ranks=ranks), "unavailable", "there is no mpiexec; install it")
-    page = Page(render(run.folder, summarise(run.folder)))
+    page = page_of(run)
     assert page.text.count("there is no mpiexec; install it") == 1
     assert "unavailable: pytorch (2 cases)" in page.text
 
@@ -398,7 +394,7 @@ def test_passes_left_out_leave_no_stages(run):
             rank["passes"] = {"native": rank["passes"]["native"]}
 
     run.changed(case, native_alone)
-    page = Page(render(run.folder, summarise(run.folder)))
+    page = page_of(run)
     assert "No case has both its native and its staged pass" in page.headings
     assert "samples/s" in page.text
 
@@ -413,15 +409,9 @@ def test_the_bubble_of_a_network_in_parts_has_a_column(page, run):
             stages["bubble"] = [0.0123] * len(stages["forward"])
 
     run.changed(case, bubbling)
-    found = Page(render(run.folder, summarise(run.folder)))
+    found = page_of(run)
     assert "backward bubble exchange update" in found.text
     assert " 12.3 " in found.text
-
-
-def test_frameworks_are_side_by_side_only_where_they_may_be_compared(folder):
-    panels = for_charts(by_group(row for row in summarise(folder) if row.rates))
-    assert all(len({row.case.adapter for row in panel.rows}) == 1 for panel in panels if panel.warning)
-    assert all(row.sound for panel in panels if not panel.warning for row in panel.rows)
 
 
 def test_a_folder_that_cannot_be_made_is_named(folder, tmp_path):

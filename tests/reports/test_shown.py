@@ -77,17 +77,7 @@ def test_the_last_strategy_of_a_long_plan_has_its_line_its_series_and_its_epochs
     assert 'href="index.html#cases"' in accuracy["learning"]
 
 
-SHORTENED = (
-    "overview",
-    "speed",
-    "stages",
-    "scaling",
-    "communication",
-    "inputs",
-    "learning",
-    "evidence",
-    "run",
-)
+SHORTENED = ("overview", "speed", "stages", "scaling", "communication", "inputs", "learning", "evidence", "run")
 
 
 def test_every_section_with_a_line_for_each_case_says_where_it_is_cut(tmp_path, monkeypatch):

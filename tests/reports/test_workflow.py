@@ -9,25 +9,14 @@ import yaml
 
 from reports.command import publish
 from reports.site import workflow
-from reports.site.workflow import PLACE, quoted, workflow_of
+from reports.site.workflow import PLACE, workflow_of
 from suite.errors import RequestError
 from tests.reports.made_run import MadeRun, case_of
 
 HOSTILE = (
-    "results; id",
-    "a\nb",
-    'it\'s "quoted"',
-    "a: b # c",
-    "${{ secrets.X }}",
-    "'${{ secrets.X }}'",
-    "$${{ github.token }}",
-    "$(id)",
-    "`id`",
-    "$HOME",
-    "-o",
-    "* [x] {y} & !z",
-    "\u2028\x85\x1b]0;x\x07\u202e",
-    "größe 😀",
+    *("results; id", "a\nb", 'it\'s "quoted"', "a: b # c", "$(id)", "`id`", "$HOME", "-o", "* [x] {y} & !z"),
+    *("${{ secrets.X }}", "'${{ secrets.X }}'", "$${{ github.token }}", "x${{ y }}${{z"),
+    *("\u2028\x85\x1b]0;x\x07\u202e", "größe 😀"),
 )
 
 
@@ -74,11 +63,8 @@ def test_folders_are_named_as_at_the_repository_s_root(repository: Path, monkeyp
     assert published(workflow_of(repository / "deep" / "results").text)[2] == "deep/results"
     assert published(workflow_of(repository).text)[2] == "."
     assert str(repository) not in found.text
-
-
-def test_a_worktree_is_a_repository_too(tmp_path: Path) -> None:
-    (tmp_path / ".git").write_text("gitdir: /elsewhere\n")
-    assert workflow_of(tmp_path / "results").path == tmp_path / PLACE
+    (repository / "site" / ".git").write_text("gitdir: /elsewhere\n")
+    assert workflow_of(repository / "site" / "results").path == repository / "site" / PLACE, "a worktree is one, too"
 
 
 def test_what_the_repository_does_not_hold_is_refused(repository: Path, tmp_path: Path) -> None:
@@ -92,27 +78,17 @@ def test_what_the_repository_does_not_hold_is_refused(repository: Path, tmp_path
         workflow_of(repository / "link")
 
 
-def test_settings_of_the_repository_are_variables_of_the_shell(repository: Path) -> None:
-    *_, installing, publishing, _, _ = steps(workflow_of(repository).text)
+def test_settings_of_the_repository_are_variables_of_the_shell_and_the_site_is_uploaded(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, _, installing, publishing, upload, _ = steps(workflow_of(repository).text)
     assert installing["env"] == {"STAGEBENCH": "${{ vars.STAGEBENCH }}"}
     assert installing["run"].startswith('pip install "${STAGEBENCH:?')
     assert publishing["env"] == {"PAGES_ADDRESS": "${{ vars.PAGES_ADDRESS }}"}
-    assert publishing["run"].endswith(' --address "$PAGES_ADDRESS"')
-
-
-def test_a_clone_of_stagebench_installs_itself(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workflow, "OWN", repository)
-    assert steps(workflow_of(repository).text)[2] == {"run": "pip install ."}
-
-
-def test_the_site_is_uploaded_from_where_it_is_written(repository: Path) -> None:
-    _, _, _, publishing, upload, _ = steps(workflow_of(repository).text)
-    assert '-o "$RUNNER_TEMP/site"' in publishing["run"]
+    assert publishing["run"].endswith(' -o "$RUNNER_TEMP/site" --address "$PAGES_ADDRESS"')
     assert upload["with"] == {"path": "${{ runner.temp }}/site"}
-
-
-def test_an_expression_within_a_word_is_only_its_signs() -> None:
-    assert shlex.split(quoted("a", "x${{ y }}${{z")) == ["a", "x${{ y }}${{z"]
+    monkeypatch.setattr(workflow, "OWN", repository)
+    assert steps(workflow_of(repository).text)[2] == {"run": "pip install ."}, "a clone of stagebench installs itself"
 
 
 def test_a_workflow_is_written_once_and_refused_before_the_site(repository, tmp_path, capsys):

@@ -50,16 +50,13 @@ def left_in(folder, hosts):
 
 @pytest.mark.parametrize(("adapter", "strategy"), [("pytorch", "ddp"), ("horovod-mxnet", "allreduce")])
 def test_training_runs_on_the_named_hosts_in_their_order_and_over_the_wire(
-    engine, variables, laboratory, head_node, environment_of, tmp_path, adapter, strategy
+    engine, variables, laboratory, stagebench, environment_of, tmp_path, adapter, strategy
 ):
     hosts = laboratory.layout.hosts[::-1]
     (tmp_path / "plan.toml").write_text(plan(hosts, adapter, strategy))
     python = environment_of(adapter)
     options = ("--launcher", engine, "--python", f"{adapter}={python}", "--no-proofs", "-o", "run", "--json")
-    tokens, own = head_node(sys.executable, "-m", "suite.cli", "run", "plan.toml", *options)
-    done = subprocess.run(
-        tokens, env={**own, **variables}, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
-    )
+    done = stagebench("run", "plan.toml", *options, **variables)
     (record,) = RunFolder.open(tmp_path / "run").records()
     assert (record.outcome, record.reason, done.returncode) == ("ok", "", 0), done.stderr
     assert [rank.hello.host for rank in record.ranks] == list(hosts)

@@ -1,7 +1,6 @@
 """`stagebench check-hosts` over two hosts of a laboratory, one of which computes wrongly."""
 
 import json
-import subprocess
 import sys
 
 import pytest
@@ -21,15 +20,13 @@ numpy.exp = wrong
 
 
 @pytest.fixture
-def check(laboratory, head_node, real, tmp_path):
+def check(laboratory, stagebench, real):
     """Runs the command in the first host, with this interpreter for the training."""
     real("mpich")
 
     def run(python=sys.executable):
         words = ("--hosts", ",".join(laboratory.layout.hosts), "--backend", "mpi4py-mpich", "-o", "checked", "--json")
-        python = ("--python", f"reference={python}")
-        tokens, variables = head_node(sys.executable, "-m", "suite.cli", "check-hosts", *words, *python)
-        done = subprocess.run(tokens, env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        done = stagebench("check-hosts", *words, "--python", f"reference={python}")
         assert done.stdout, done.stderr
         return done.returncode, json.loads(done.stdout)
 

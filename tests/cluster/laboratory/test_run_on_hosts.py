@@ -29,17 +29,6 @@ PLAN = plans.brief(
 )
 
 
-@pytest.fixture
-def stagebench(head_node, tmp_path):
-    """Runs the command line in the first host."""
-
-    def run(*words):
-        tokens, variables = head_node(sys.executable, "-m", "suite.cli", *words)
-        return subprocess.run(tokens, env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-
-    return run
-
-
 def batch(record):
     return record.case.batch
 
@@ -69,7 +58,7 @@ def test_a_plan_goes_on_after_a_killed_rank_and_tells_who_kept_off_the_wire(
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["own memory", "shared memory"])
-def test_communication_that_kept_off_the_wire_is_no_number(laboratory, real, head_node, shared, tmp_path, monkeypatch):
+def test_communication_that_kept_off_the_wire_is_no_number(laboratory, real, head_node, shared, tmp_path):
     """Hosts without IPC namespaces of their own: MPICH sees shared memory and takes it."""
     real("mpich")
     agent = re.sub(r"--ipc=\S+" if shared else "$^", "", laboratory.agent.read_text())

@@ -84,9 +84,13 @@ def squeue(form="%i"):
     return subprocess.check_output(["squeue", "--noheader", f"--format={form}"], text=True).split()
 
 
+AFTER = 30.0  # seconds within which a case has ended once its end is due
+
+
 @contextmanager
-def in_its_midst(folder, act):
-    """Do something to the one job when its ranks are at work."""
+def in_its_midst(folder, act, due=0.0):
+    """Do something to the one job when its ranks are at work: all has ended AFTER seconds after it is due."""
+    done = []
 
     def wait():
         deadline, ranks = time.monotonic() + 60, [folder / f"rank-{rank}.jsonl" for rank in (0, 1)]
@@ -94,27 +98,12 @@ def in_its_midst(folder, act):
             assert time.monotonic() < deadline, squeue("%T")
             time.sleep(0.1)
         act(*squeue())
+        done.append(time.monotonic())
 
     thread = threading.Thread(target=wait)
     thread.start()
     yield
     thread.join()
-
-
-AFTER = 30.0  # seconds within which a case has ended once its end is due
-
-
-@contextmanager
-def ended_in_time(folder, act, due=0.0):
-    """As `in_its_midst`, and all has ended within AFTER seconds of `due` seconds after the deed."""
-    done = []
-
-    def timed(number):
-        act(number)
-        done.append(time.monotonic())
-
-    with in_its_midst(folder, timed):
-        yield
     assert time.monotonic() - done[0] < due + AFTER
 
 
@@ -132,12 +121,9 @@ def test_ranks_on_two_nodes_meet_by_the_pmi_of_their_mpi(name, job, submitted, r
     assert f"srun --mpi={pmi} " in text
     ours = {**WIRES[name], "OMPI_MCA_coll_tuned_allreduce_algorithm": "3"}
     for rank in (0, 1):
-        (hello,) = of_type(Hello, result.messages[rank])
+        (hello,), (joined,) = (of_type(kind, result.messages[rank]) for kind in (Hello, Joined))
         found = {knob: value for knob, value in hello.settings.items() if knob in ours}
         assert found == (ours if name.startswith("open") else {})
-    for rank in range(2):
-        (hello,) = of_type(Hello, result.messages[rank])
-        (joined,) = of_type(Joined, result.messages[rank])
         assert (hello.rank, hello.world, joined.rank, joined.world) == (rank, 2, rank, 2)
         assert joined.transport.startswith(f"mpi: {library}")
         assert joined.versions["TINY_WORDS"] == "a b 'c' $d"
@@ -151,15 +137,8 @@ def test_within_a_step_ranks_of_mpiexec_meet_on_this_host(name, job, real):
     """As in `srun bash`: by its variables mpiexec would start a second step, which waits for the first one's end."""
     request = job(Placement(ranks_per_node=2, launcher="mpiexec"), real(name))
     (process,) = Mpiexec().processes(request)
-    step = [
-        "srun",
-        "--nodes=1",
-        "--ntasks=1",
-        "--mpi=none",
-        sys.executable,
-        "-c",
-        controller(process, 2, request.folder),
-    ]
+    step = ["srun", "--nodes=1", "--ntasks=1", "--mpi=none"]
+    step += [sys.executable, "-c", controller(process, 2, request.folder)]
     done = subprocess.run(step, cwd=CHECKOUT, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout.split()[-1:]) == (0, ["ok"]), done.stdout + done.stderr
     wait_until(lambda: squeue() == [])  # srun's own job leaves its node a moment later
@@ -231,7 +210,7 @@ def test_a_silent_rank_is_a_timeout(job, submitted):
 
 def test_a_job_that_somebody_cancels_is_a_crash_in_slurm_s_words(job, submitted):
     request = job(TWO, HERE, strategy="alone", knobs=STUCK)
-    with ended_in_time(request.folder, lambda number: subprocess.run(["scancel", number], check=True)):
+    with in_its_midst(request.folder, lambda number: subprocess.run(["scancel", number], check=True)):
         result = submitted(request)
     assert result.outcome == "crash"
     assert "on n[1-2] ended as CANCELLED (reason None, exit code " in result.reason
@@ -243,7 +222,7 @@ def test_a_job_that_runs_out_of_slurm_s_time_is_a_timeout(job, submitted):
         subprocess.run(["scontrol", "update", f"JobId={number}", "EndTime=now+5seconds"], check=True)
 
     request = job(TWO, HERE, strategy="alone", knobs=STUCK)
-    with ended_in_time(request.folder, now, due=5 + 30):
+    with in_its_midst(request.folder, now, due=5 + 30):
         result = submitted(request)
     assert result.outcome == "timeout"
     assert "on n[1-2] ended as TIMEOUT after its 00:" in result.reason
@@ -276,10 +255,6 @@ def test_a_job_does_not_outlive_a_killed_controller(job, tmp_path):
 
 
 # --- what is missing ---------------------------------------------------------------------
-
-
-def test_nothing_is_missing():
-    assert Slurm().missing(TWO, HERE) is None
 
 
 @pytest.mark.parametrize(
@@ -344,18 +319,15 @@ def test_a_companion_runs_on_the_first_node_and_ends_with_the_ranks(accompanied,
     assert (request.folder / "launcher-1.log").read_text() == "serves 127.0.0.1 True\n"
 
 
-def test_a_companion_that_fails_ends_the_job_and_is_named(accompanied, submitted):
-    result = submitted(accompanied("fails", STUCK))
-    assert result.outcome == "crash"
-    said = "server.py fails ended with exit code 1; its last lines: fails 127.0.0.1 True|no free port"
-    assert said in result.reason
-
-
-def test_a_companion_that_runs_out_of_memory_makes_the_case_oom(accompanied, submitted):
-    result = submitted(accompanied("eats", STUCK))
-    assert result.outcome == "oom"
-    assert "server.py eats ended with exit code 1; its last lines: " in result.reason
-    assert "MemoryError: unable to allocate" in result.reason
+@pytest.mark.parametrize(
+    ("word", "outcome", "last"),
+    [("fails", "crash", "fails 127.0.0.1 True|no free port"), ("eats", "oom", "MemoryError: unable to allocate")],
+)
+def test_a_companion_that_fails_ends_the_job_and_is_named(accompanied, submitted, word, outcome, last):
+    result = submitted(accompanied(word, STUCK))
+    assert result.outcome == outcome
+    assert f"server.py {word} ended with exit code 1; its last lines: " in result.reason
+    assert last in result.reason
 
 
 def test_a_folder_whose_sockets_would_have_too_long_a_path_is_refused_before_jobs_are_lost(tmp_path):

@@ -3,7 +3,6 @@
 import json
 import re
 import subprocess
-import sys
 import threading
 import time
 
@@ -76,13 +75,14 @@ def left_of(hosts):
 
 
 @pytest.mark.parametrize("mpi", ["openmpi5", "mpich"])
-def test_a_plan_goes_on_after_a_killed_rank_and_a_cancelled_job(mpi, laboratory, login_node, real, tmp_path):
+def test_a_plan_goes_on_after_a_killed_rank_and_a_cancelled_job(
+    mpi, laboratory, login_node, stagebench, real, tmp_path
+):
     (tmp_path / "plan.toml").write_text(PLAN)
     options = ("--launcher", "slurm", "--python", f"tiny={real(mpi)}", "--no-proofs", "-o", "run", "--json")
-    tokens, variables = login_node(sys.executable, "-m", "suite.cli", "run", "plan.toml", *options)
     operator = threading.Thread(target=cancel_the_case_of_batch_3, args=(login_node, tmp_path / "run" / "attempts"))
     operator.start()
-    done = subprocess.run(tokens, env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    done = stagebench("run", "plan.toml", *options)
     operator.join()
     assert done.stdout, done.stderr
     assert (done.returncode, json.loads(done.stdout)["outcomes"]) == (1, {"crash": 2, "ok": 1})
