@@ -105,13 +105,10 @@ THERE = "it has a (10.0.0.1) with 6 CPUs and 0 GPUs; b (10.0.0.2) with 8 CPUs an
         (Placement(hosts=("a",), threads=7), "the Ray cluster has no node 'a' with 7 CPUs"),
     ],
 )
-def test_ray_says_what_its_nodes_lack(program, placement, reason):
+def test_ray_says_what_its_nodes_lack_or_why_it_does_not_answer(program, placement, reason):
     program("python", f"echo a warning\necho '{CLUSTER}'")
     said = Ray().missing(placement, HERE)
     assert said is None if reason is None else reason in said
-
-
-def test_a_ray_cluster_that_does_not_answer_is_told_in_its_words(program):
     program("python", "echo 'ConnectionError: nobody at home' >&2; exit 1")
     assert Ray().missing(TWO, HERE).startswith("no Ray cluster answers (ConnectionError: nobody at home); start one (`")
 
@@ -323,32 +320,19 @@ driver.main("Ray", "ray start", work)
     assert said["message"] == f"the host b (10.0.0.2) was lost: {how}; {remedy}"
 
 
-def test_a_folder_that_is_not_shared_is_told(gang, tmp_path, monkeypatch):
-    monkeypatch.setattr(node, "SEEN_WITHIN", 0)
+def test_a_folder_that_is_not_shared_and_an_interpreter_that_is_not_there_are_told(gang, tmp_path, monkeypatch):
     made = gang(WAITS)
+    with raising(RuntimeError, "/no/such/python", "No such file or directory"):
+        held({**made, "guard": ["/no/such/python", *made["guard"][1:]]})
+    monkeypatch.setattr(node, "SEEN_WITHIN", 0)
     (tmp_path / node.GUARD).write_text("# another run's\n")
     with raising(RuntimeError, tmp_path):
-        held(made)
-
-
-def test_an_interpreter_that_is_not_there_is_told(gang):
-    made = gang(WAITS)
-    made["guard"][0] = "/no/such/python"
-    with raising(RuntimeError, "/no/such/python", "No such file or directory"):
         held(made)
 
 
 # --- what a driver says -----------------------------------------------------------
 
 JAVA = "org.apache.spark.SparkException: Job aborted\n  RuntimeError: {}\n\n\tat org.apache.spark.Task.run(Task:1)"
-
-
-def test_a_rank_that_died_is_found_in_the_engine_s_words(tmp_path, capsys):
-    died = f"{node.SAID}rank 0 on a ended with exit code 1; rank 1 on a ended by signal 9: a: b"
-    explain("Ray", tmp_path, RuntimeError(JAVA.format(died)))
-    (tmp_path / "log").write_text(capsys.readouterr().out)
-    assert named_deaths(tmp_path / "log", launcher.PATTERNS, {})[0] == (1, -9)
-    assert not (tmp_path / "engine.jsonl").exists()
 
 
 @pytest.mark.parametrize(
@@ -359,7 +343,14 @@ def test_a_rank_that_died_is_found_in_the_engine_s_words(tmp_path, capsys):
         (ConnectionError("\nlost\nat a place"), "crash", "Ray's driver failed: ConnectionError: lost"),
     ],
 )
-def test_what_else_failed_explains_the_end_of_the_ranks(tmp_path, error, kind, message):
+def test_a_rank_that_died_is_found_in_the_engine_s_words_and_what_else_failed_explains_its_end(
+    tmp_path, capsys, error, kind, message
+):
+    died = f"{node.SAID}rank 0 on a ended with exit code 1; rank 1 on a ended by signal 9: a: b"
+    explain("Ray", tmp_path, RuntimeError(JAVA.format(died)))
+    (tmp_path / "log").write_text(capsys.readouterr().out)
+    assert named_deaths(tmp_path / "log", launcher.PATTERNS, {})[0] == (1, -9)
+    assert not (tmp_path / "engine.jsonl").exists()
     explain("Ray", tmp_path, error)
     said = json.loads((tmp_path / "engine.jsonl").read_text())
     assert (said["type"], said["kind"], said["message"], said["certain"]) == ("engine failed", kind, message, True)

@@ -32,11 +32,8 @@ def test_one_process_per_rank_with_its_numbers():
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "29500",
     }
-
-
-def test_without_a_port_there_is_nowhere_to_meet():
     (process,) = Local().processes(request_for(Placement(), port=0))
-    assert "MASTER_PORT" not in process.environ
+    assert "MASTER_PORT" not in process.environ, "without a port there is nowhere to meet"
 
 
 @pytest.mark.parametrize(
@@ -50,10 +47,7 @@ def test_other_machines_are_refused_with_the_reason(placement, reason):
     assert reason in Local().missing(placement, HERE)
     with pytest.raises(RequestError, match="local"):
         Local().processes(request_for(placement))
-
-
-def test_this_machine_may_be_named():
-    assert Local().missing(Placement(hosts=("localhost",)), HERE) is None
+    assert Local().missing(Placement(hosts=("localhost",)), HERE) is None, "this machine may be named"
 
 
 def test_real_workers_run_from_the_bundle_with_their_numbers_and_threads(job, launched, monkeypatch, tmp_path):

@@ -60,12 +60,9 @@ def written(name):
     return text_of(within("the plan", number, CASES[name], SETTINGS.namespace), "the plan", SETTINGS)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_exact_files(name):
-    assert written(name) == (GOLDEN / f"{name}.yaml").read_text()
-
-
-def test_every_golden_file_is_a_case_s():
+def test_exact_files():
+    for name in CASES:
+        assert written(name) == (GOLDEN / f"{name}.yaml").read_text(), name
     assert {path.stem for path in GOLDEN.glob("*")} == set(CASES)
 
 
@@ -128,7 +125,8 @@ def test_a_job_satisfies_its_operator_s_published_schema(name, problems):
 def test_a_job_asks_for_what_the_placement_says(name):
     _, job = yaml.safe_load_all(written(name))
     place = CASES[name].placement
-    nodes = [(count, pod) for _, count, pod in pods_of(job) if is_node(pod)]
+    part = "app.kubernetes.io/component"
+    nodes = [(count, pod) for _, count, pod in pods_of(job) if pod["metadata"]["labels"][part] == "node"]
     assert sum(count for count, _ in nodes) == place.nodes
     per_node = place.ranks_per_node * place.devices
     for _, pod in nodes:
@@ -137,18 +135,9 @@ def test_a_job_asks_for_what_the_placement_says(name):
         assert asked["requests"]["cpu"] == str(per_node * place.threads + communicating)
         assert asked.get("limits", {}) == ({"nvidia.com/gpu": str(per_node)} if place.device == "cuda" else {})
         assert ("affinity" in pod["spec"]) == (place.nodes > 1)
-
-
-def test_readers_have_cores_beside_the_training():
-    read = CASES["mpijob-ssh"].on(data="photographs", readers=3)
-    asked = [
-        jobs.resources(Inside("a", "MPIJob", each))["requests"]["cpu"] for each in (read, read.on(data="synthetic"))
-    ]
-    assert asked == ["12", "9"]
-
-
-def is_node(pod):
-    return pod["metadata"]["labels"]["app.kubernetes.io/component"] == "node"
+    reading = CASES[name].on(data="photographs", readers=3)
+    cores = [int(jobs.resources(Inside("a", "MPIJob", each))["requests"]["cpu"]) for each in (reading, CASES[name])]
+    assert cores[0] - cores[1] == 3 * place.ranks_per_node, "beside the training"
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -182,20 +171,14 @@ def test_the_plan_inside_is_the_one_case_with_the_pods_for_hosts(name, tmp_path)
     }
     assert place.hosts == hosts[job["kind"]]
     asked = next(one for one in CASES.values() if one.adapter == found.case.adapter)
-    assert (place.nodes, place.ranks_per_node, place.launcher) == (
-        asked.placement.nodes,
-        asked.placement.ranks_per_node,
-        asked.placement.launcher,
-    )
+    given = asked.placement
+    assert (place.nodes, place.ranks_per_node, place.launcher) == (given.nodes, given.ranks_per_node, given.launcher)
 
 
-def test_the_training_operator_finds_its_container():
+def test_the_training_operator_finds_its_container_and_names_are_labels_whatever_the_plan_is_called():
     _, job = yaml.safe_load_all(written("pytorchjob"))
     assert {pod["spec"]["containers"][0]["name"] for _, _, pod in pods_of(job)} == {"pytorch"}
     assert job["spec"]["pytorchReplicaSpecs"]["Master"]["replicas"] == 1
-
-
-def test_names_are_labels_whatever_the_plan_is_called():
     assert label("7 Nodes_of.mine") == "p7-nodes-of-mine"
     long = within("x" * 80, 100, CASES["pytorchjob"], "bench").name
     assert LABEL.fullmatch(long)
@@ -234,12 +217,6 @@ def test_what_a_cluster_cannot_have_is_skipped_and_named(plan, tmp_path):
         write("brief", [], tmp_path / "out", SETTINGS)
 
 
-def test_a_launcher_of_another_engine_is_refused(tmp_path):
-    other = [Resolved(case("pytorch", "ddp", nodes=2, launcher="slurm"), None, "")]
-    with pytest.raises(RequestError, match=r"'slurm' .*local, mpiexec, ssh"):
-        write("tiny", other, tmp_path / "out", SETTINGS)
-
-
 @pytest.mark.slow
 def test_what_a_pod_runs_measures_the_case_and_the_runs_are_collected(plan, tmp_path):
     out, results = tmp_path / "out", tmp_path / "results"
@@ -270,7 +247,7 @@ if __name__ == "__main__":
 HOSTILE = "x\nkind: Pod\u2028evil: $(id)'\"\x1b]0;x\x07"
 
 
-def test_hostile_values_stay_values(tmp_path):
+def test_hostile_values_stay_values():
     """Nothing that a person writes becomes a key of the manifest, or a command of the pod."""
     settings = Settings(HOSTILE, "bench", HOSTILE, HOSTILE)
     hostile = CASES["pytorchjob"].on(data=f"/{HOSTILE}", workload=HOSTILE)
@@ -280,12 +257,19 @@ def test_hostile_values_stay_values(tmp_path):
     pod = found[1]["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
     assert pod["containers"][0]["image"] == HOSTILE
     assert "$(id)" not in pod["containers"][0]["command"][-1]
+    job = within("p", 1, CASES["mpijob-ssh"], "bench; id")  # were a name ever to hold a shell's signs
+    script = jobs.controller(job, SETTINGS, "a b")["command"][-1]
+    assert "'/results/a b/" in script
+    assert f"'{job.case.placement.hosts[0]}'" in script
 
 
 @pytest.mark.parametrize("namespace", ["a b", "a;id", "-n", "a.b", "a\nb", ""])
-def test_a_namespace_that_is_none_is_refused(tmp_path, namespace):
+def test_a_namespace_that_is_none_and_a_launcher_of_another_engine_are_refused(tmp_path, namespace):
     with pytest.raises(RequestError, match="no namespace"):
         write("p", [Resolved(CASES["job"], None, "")], tmp_path / "out", Settings("image", namespace, "", ""))
+    other = [Resolved(case("pytorch", "ddp", nodes=2, launcher="slurm"), None, "")]
+    with pytest.raises(RequestError, match=r"'slurm' .*local, mpiexec, ssh"):
+        write("tiny", other, tmp_path / "out", SETTINGS)
 
 
 def test_the_next_command_takes_the_folder_for_one_word(plan, tmp_path, monkeypatch):
@@ -295,11 +279,3 @@ def test_the_next_command_takes_the_folder_for_one_word(plan, tmp_path, monkeypa
         *command, folder = shlex.split(done.stdout.partition("Next: ")[2])
         assert (command, Path(folder)) == (["kubectl", "apply", "-f"], Path(name))
         assert not folder.startswith("-")
-
-
-def test_the_script_s_words_are_quoted():
-    """Were a name ever to hold a shell's signs, they would be words."""
-    job = within("p", 1, CASES["mpijob-ssh"], "bench; id")
-    script = jobs.controller(job, SETTINGS, "a b")["command"][-1]
-    assert "'/results/a b/" in script
-    assert f"'{job.case.placement.hosts[0]}'" in script

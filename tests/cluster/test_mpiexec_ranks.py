@@ -69,14 +69,11 @@ def test_real_ranks_do_not_outlive_a_killed_controller(interpreter, job, tmp_pat
     wait_until(lambda: running_in(request.folder) == [])
 
 
-needs_namespaces = pytest.mark.skipif(
-    os.geteuid() != 0 or not shutil.which("unshare"), reason="wants root, and unshare from util-linux"
-)
-
-
 @pytest.fixture
 def killed_and_again(tmp_path, temporary):
     """A killed mpiexec, then another one of the same process number; what that prints. Each has its own namespace."""
+    if os.geteuid() != 0 or not shutil.which("unshare"):
+        pytest.skip("wants root, and unshare from util-linux")
 
     def go(interpreter, scratch=True):
         def started(*command):
@@ -98,12 +95,10 @@ def killed_and_again(tmp_path, temporary):
     return go
 
 
-@needs_namespaces
 def test_a_killed_mpiexec_does_not_keep_the_next_one_of_its_number_from_starting(interpreter, killed_and_again):
     assert killed_and_again(interpreter) == "hello\n" * 2
 
 
-@needs_namespaces
 def test_open_mpi_5_without_a_folder_of_its_own_cannot_start_again(real, killed_and_again):
     assert "listener thread failed to start" in killed_and_again(real("openmpi5"), scratch=False)
 

@@ -1,8 +1,6 @@
 """Cancelling a job of a Slurm that does not answer."""
 
 import getpass
-import os
-import signal
 import sys
 import threading
 import time
@@ -16,16 +14,19 @@ from suite.processes.attempt import Limits
 from suite.processes.attempt import run as attempt
 
 
-@pytest.fixture
-def hung(tmp_path, monkeypatch):
-    """Slurm's programs, which wait for their controller for ever."""
-    for name in ("scancel", "scontrol"):
-        (tmp_path / name).write_text("#!/bin/sh\nexec sleep 60\n")
-        (tmp_path / name).chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+def programs(folder, monkeypatch, **texts):
+    """Slurm's programs, as far as they are needed."""
+    for name, text in texts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
 
 
-def test_cancelling_ends_when_nobody_answers(hung, monkeypatch):
+def test_cancelling_ends_when_nobody_answers_before_the_follower_is_killed(tmp_path, monkeypatch):
+    programs(tmp_path, monkeypatch, scancel="exec sleep 60", scontrol="exec sleep 60")
+    assert follow.PATIENCE > follow.ANSWER + follow.SUBMISSION + follow.CANCELLING
+    # The question that it may have to wait for, and cancelling: what a limit is followed by.
+    assert follow.ANSWER + follow.CANCELLING < 30
     for name, seconds in (("ANSWER", 1.0), ("GENTLE", 0.2), ("HARD", 0.3)):
         monkeypatch.setattr(follow, name, seconds)
     begin = time.monotonic()
@@ -33,21 +34,13 @@ def test_cancelling_ends_when_nobody_answers(hung, monkeypatch):
     assert time.monotonic() - begin < 30, "Slurm's programs wait for 60 s each"
 
 
-def test_the_follower_is_not_killed_while_it_submits_and_cancels():
-    assert follow.PATIENCE > follow.ANSWER + follow.SUBMISSION + follow.CANCELLING
-    # The question that it may have to wait for, and cancelling: what a limit is followed by.
-    assert follow.ANSWER + follow.CANCELLING < 30
-
-
 @pytest.mark.parametrize("killed", ["the follower", "its guard"])
 def test_a_job_whose_follower_is_killed_is_cancelled(tmp_path, monkeypatch, killed):
-    """Slurm's programs as far as they are needed: a job that runs for ever."""
+    """A job that runs for ever."""
     said = tmp_path / "said"
     answers = {"sbatch": "echo 42", "scontrol": "echo JobId=42 JobState=RUNNING ExitCode=0:0", "scancel": ""}
-    for name, answer in answers.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\necho {name} $* >>{said}\n{answer}\n")
-        (tmp_path / name).chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    texts = {name: f"echo {name} $* >>{said}\n{answer}" for name, answer in answers.items()}
+    programs(tmp_path, monkeypatch, **texts)
     folder = tmp_path / "attempt"
     folder.mkdir()
     (folder / script.NAME).write_text("#!/bin/sh\n")
@@ -60,13 +53,9 @@ def test_a_job_whose_follower_is_killed_is_cancelled(tmp_path, monkeypatch, kill
     def when_it_runs():
         while "scontrol" not in (said.read_text() if said.exists() else ""):
             time.sleep(0.05)
-        pids = {
-            each.info["pid"]: each
-            for each in psutil.process_iter(["pid", "cmdline"])
-            if name in (each.info["cmdline"] or [])
-        }
-        guards = [pid for pid, each in pids.items() if any(word.endswith("guard.py") for word in each.info["cmdline"])]
-        os.kill(next(iter(guards if killed == "its guard" else pids.keys() - set(guards))), signal.SIGKILL)
+        every = [each for each in psutil.process_iter(["cmdline"]) if name in (each.info["cmdline"] or [])]
+        guards = [each for each in every if any(word.endswith("guard.py") for word in each.info["cmdline"])]
+        next(each for each in every if (each in guards) == (killed == "its guard")).kill()
 
     thread = threading.Thread(target=when_it_runs)
     thread.start()

@@ -17,6 +17,7 @@ from suite.processes.launch import launch_of
 from suite.processes.single import plain
 from suite.worker.job import Look
 from suite.worker.messages import Joined, of_type
+from tests.support import plans
 
 # motor N COMMAND...: starts N ranks; names the first that dies, and kills the others.
 ENGINE = """
@@ -66,11 +67,8 @@ def _registered():
 
 def test_a_plan_may_name_it_for_what_it_can_start(tmp_path):
     plan = tmp_path / "plan.toml"
-    plan.write_text(
-        'name = "p"\ntitle = "p"\n[[cases]]\nworkload = "mnist_small"\nbatch = 8\nranks = 2\n'
-        'launcher = ["motor", "auto"]\n'
-        'adapter = ["pytorch", "caffempi"]\nstrategy = ["ddp", "data_parallel"]\n'
-    )
+    both = {"adapter": ["pytorch", "caffempi"], "strategy": ["ddp", "data_parallel"]}
+    plan.write_text(plans.brief({**both, "launcher": ["motor", "auto"]}, batch=8, ranks=2))
     found = [
         (one.case.strategy, one.case.placement.launcher, one.reason)
         for one in resolve(load(plan), adapters(), launchers(), workloads())
