@@ -95,16 +95,10 @@ def after(page: str, heading: str) -> str:
     return found[1]
 
 
-@pytest.mark.parametrize(("name", "heading"), TABLES)
-def test_a_table_has_the_source_s_columns(pages: dict[str, str], name: str, heading: str) -> None:
-    found = after(pages[name], heading)
-    assert heads(found[found.index('class="scroll"') :]) == TABLES[name, heading]
-
-
-@pytest.mark.parametrize(("name", "id_"), SECTIONS)
-def test_a_section_has_the_source_s_columns(pages: dict[str, str], name: str, id_: str) -> None:
-    found = section(pages[name], id_)
-    assert heads(found[found.index('class="scroll"') :]) == SECTIONS[name, id_]
+@pytest.mark.parametrize(("name", "place"), [*TABLES, *SECTIONS])
+def test_a_table_or_a_section_has_the_source_s_columns(pages: dict[str, str], name: str, place: str) -> None:
+    found = after(pages[name], place) if (name, place) in TABLES else section(pages[name], place)
+    assert heads(found[found.index('class="scroll"') :]) == {**TABLES, **SECTIONS}[name, place]
 
 
 def test_figures_have_the_study_s_axes_and_begin_with_one_device(tmp_path: Path) -> None:
@@ -128,17 +122,16 @@ def measures(page: str) -> list[str]:
     return re.findall(r'<th scope="row"[^>]*>(.*?)</th>', table)
 
 
-def test_the_trade_off_has_the_source_s_measures_as_rows(pages: dict[str, str]) -> None:
+def test_the_trade_off_has_the_source_s_measures_as_rows_and_no_claim_of_single_trainings(
+    pages: dict[str, str], tmp_path: Path
+) -> None:
     assert measures(pages["batches"]) == MEASURES * 2  # adapters
     assert "Memory, by batch" in pages["batches"]
-
-
-def test_the_trade_off_of_single_trainings_is_a_table_without_a_claim(tmp_path: Path) -> None:
-    folder, several = batches(tmp_path / "run", seeds=(1,)), batches(tmp_path / "seeds")
+    assert "soonest" in pages["batches"]
+    folder = batches(tmp_path / "run", seeds=(1,))
     page = render(folder, summarise(folder))
     assert measures(page) == MEASURES * 2
     assert not any("soonest" in one or "best accuracy" in one for one in Page(page).findings)
-    assert "soonest" in render(several, summarise(several))
 
 
 OWN = {  # by number: what the article's figure shows
@@ -176,10 +169,7 @@ def test_the_article_s_figures_come_first_and_show_its_networks_and_strategies(t
     assert {
         word for line in charts[0].lines for word in ("mnist_small", "mnist_large", "mnist_stated") if word in line.name
     } == {"mnist_small", "mnist_large"}
-
-
-def test_another_network_s_charts_have_no_number_of_the_article_s(tmp_path: Path) -> None:
-    assert not any("Figure" in chart.title for chart in parallel(tmp_path / "run", "mnist_small", "alexnet"))
+    assert not any("Figure" in chart.title for chart in parallel(tmp_path / "other", "mnist_small", "alexnet"))
 
 
 NUMBERED = r"<h3>((?:Table|Figure) \d|Kernels)"
@@ -214,11 +204,6 @@ def test_nothing_has_the_study_s_number_that_was_not_measured(cases, numbers, tm
     assert "googlenet" not in (after(page, "Table 4: networks") if numbers else "")
 
 
-def test_the_study_s_networks_are_those_of_its_plan() -> None:
-    plan = tomllib.loads((resources.files("suite") / "plans" / "paper.toml").read_text())
-    assert list(NETWORKS) == plan["defaults"]["workload"]
-
-
 def test_the_study_s_page_alone_has_its_nodes_kernels_and_peers(pages: dict[str, str]) -> None:
     assert [name for name, page in pages.items() if 'id="study"' in page] == ["paper"]
     words = Page(after(pages["paper"], "Figure 1: nodes and links")).text
@@ -234,5 +219,7 @@ def test_the_study_s_page_alone_has_its_nodes_kernels_and_peers(pages: dict[str,
 
 
 @pytest.mark.parametrize(("name", "layers"), [("alexnet", 8), ("googlenet", 22), ("resnet50", 50), ("resnet152", 152)])
-def test_layers_are_counted_as_networks_are_named(name: str, layers: int) -> None:
+def test_layers_are_counted_as_networks_are_named_and_the_study_s_are_those_of_its_plan(name: str, layers: int) -> None:
     assert depth(by_name()[name].graph()) == layers
+    plan = tomllib.loads((resources.files("suite") / "plans" / "paper.toml").read_text())
+    assert list(NETWORKS) == plan["defaults"]["workload"]

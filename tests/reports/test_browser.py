@@ -151,15 +151,13 @@ def test_no_fault_of_accessibility(page: Any, site: Path, run: str, scheme: str)
         assert (path.name, faults(page)) == (path.name, [])
 
 
-def test_the_readme_s_pictures_are_drawn(browser: Any, site: Path, tmp_path: Path) -> None:
-    assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures(browser, site, tmp_path))
-
-
 def rows(page: Any) -> list[str]:
     return [text for text in page.locator("#listed tbody tr:not(.group):visible").all_inner_texts() if text]
 
 
-def test_a_search_is_kept_in_the_address(page: Any, site: Path) -> None:
+def test_a_search_is_kept_in_the_address_and_sorting_across_groups_says_each_line_s_setting(
+    page: Any, site: Path
+) -> None:
     opened(page, site / "index.html")
     whole = len(rows(page))
     page.get_by_label("Filter the cases").fill("resnet50 pytorch ddp")
@@ -172,11 +170,6 @@ def test_a_search_is_kept_in_the_address(page: Any, site: Path) -> None:
     page.get_by_label("Filter the cases").fill("")
     assert len(rows(page)) == whole
     assert "#" not in page.url
-
-
-def test_sorting_across_groups_says_each_line_s_setting(page: Any, site: Path) -> None:
-    opened(page, site / "index.html")
-    whole = len(rows(page))
     for _ in range(2):
         page.locator("#listed thead button", has_text="samples/s").click()
     found = rows(page)
@@ -223,13 +216,6 @@ def test_the_keyboard_reaches_a_case_and_its_steps(page: Any, site: Path) -> Non
     assert "stagebench run case.toml -o again" in page.locator("#case").inner_text()
 
 
-def test_whoever_points_at_a_framework_sees_it_in_every_panel(page: Any, site: Path) -> None:
-    opened(page, site / "index.html")
-    page.locator(".plot tr[data-of=pytorch] th").first.hover()
-    assert page.locator("body.looking").count() == 1
-    assert page.locator(".plot tr.look").count() == page.locator(".plot tr[data-of=pytorch]").count() > 3
-
-
 def copied(page: Any, button: Any) -> list[list[str]]:
     """What a button puts into the clipboard."""
     page.evaluate("navigator.clipboard.writeText = async (text) => (window.copied = text)")
@@ -238,39 +224,44 @@ def copied(page: Any, button: Any) -> list[list[str]]:
     return list(csv.reader(io.StringIO(page.evaluate("copied"))))
 
 
-def test_the_raw_numbers_of_a_case_are_copied(page: Any, site: Path) -> None:
+def test_the_raw_numbers_of_a_case_and_any_table_as_it_is_filtered_are_copied(page: Any, site: Path) -> None:
     page.goto(f"{site.as_uri()}/case.html#{case_of().id}")
     page.wait_for_selector("#stages svg")
     head, *steps = copied(page, page.locator("#stages").get_by_role("button", name="Copy as CSV"))
     assert head == ["step", "read, ms", "copy, ms", "forward, ms", "backward, ms", "update, ms"]
     assert [float(line[0]) for line in steps] == list(range(1, len(steps) + 1))
-
-
-def test_the_table_of_cases_is_copied_as_it_is_filtered(page: Any, site: Path) -> None:
     opened(page, site / "index.html")
     page.get_by_label("Filter the cases").fill("resnet50")
     head, *lines = copied(page, page.get_by_role("button", name="Copy as CSV").first)
     assert head[:2] == ["Case", "samples/s"]
     assert len([line for line in lines if len(line) > 1]) == len(rows(page))
-
-
-def test_any_other_table_is_copied(page: Any, site: Path) -> None:
     opened(page, site / "speed.html")
     head, *lines = copied(page, page.locator(".scroll + button.copy").first)
     assert head[:3] == ["Case", "samples/s", "per device"]
     assert any(line[0].startswith("PyTorch ddp") and float(line[2]) > 0 for line in lines if len(line) > 2)
 
 
-def test_charts_follow_the_colour_scheme(page: Any, site: Path) -> None:
+def test_charts_have_their_pictures_show_a_framework_in_every_panel_and_follow_the_colour_scheme(
+    page: Any, site: Path
+) -> None:
     colour = "getComputedStyle(document.querySelector('.plot circle')).fill"
     page.emulate_media(color_scheme="light")
     opened(page, site / "index.html")
+    page.locator(".plot tr[data-of=pytorch] th").first.hover()
+    assert page.locator("body.looking").count() == 1
+    assert page.locator(".plot tr.look").count() == page.locator(".plot tr[data-of=pytorch]").count() > 3
+    addresses = page.eval_on_selector_all("a.tool", "(links) => links.map((link) => link.getAttribute('href'))")
+    assert len(set(addresses)) == len(addresses) > 5
+    assert all((site / address).read_text().startswith("<svg") for address in addresses)
     light = page.evaluate(colour)
     page.emulate_media(color_scheme="dark")
     until(page, f"{colour} !== '{light}'")
 
 
-def test_pages_and_charts_need_no_script(browser: Any, site: Path) -> None:
+def test_pages_and_charts_need_no_script_and_the_readme_s_pictures_are_drawn(
+    browser: Any, site: Path, tmp_path: Path
+) -> None:
+    assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures(browser, site, tmp_path))
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     for file in (file for file in FILES if (site / file).exists()):
@@ -302,13 +293,6 @@ def test_paper_cuts_nothing_off(page: Any, site: Path, run: str) -> None:
         fits(page, [PAPER], tables=PAPER)
         heads = "[...document.querySelectorAll('.scroll thead button')]"
         assert page.evaluate(f"{heads}.every((head) => head.clientWidth)"), "a table without its headings"
-
-
-def test_a_chart_has_its_picture(page: Any, site: Path) -> None:
-    opened(page, site / "index.html")
-    addresses = page.eval_on_selector_all("a.tool", "(links) => links.map((link) => link.getAttribute('href'))")
-    assert len(set(addresses)) == len(addresses) > 5
-    assert all((site / address).read_text().startswith("<svg") for address in addresses)
 
 
 def test_tables_sort_and_their_cells_are_no_formulas(page: Any, site: Path) -> None:

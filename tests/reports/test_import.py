@@ -151,13 +151,13 @@ LARGE = "mnist_large on mnist · "
 FIGURES = [  # the setting of the article's figure here, what a series is, and (model, repeat, batch) of each series
     ("mnist · 8\u00d7 data · batch 256 per device · samples/s of the second epoch", "rate",
      [("small", 8, 256), ("large", 8, 256)]),
-    (f"{LARGE}8\u00d7 data · "
-        f"samples/s of the second epoch", "rate", [("large", 8, batch) for batch in (128, 256, 512)]),
-    (f"{LARGE}batch 256 per device "
-        f"· seconds of the second epoch", "seconds", [("large", repeat, 256) for repeat in (1, 4, 8)]),
+    (f"{LARGE}8\u00d7 data · samples/s of the second epoch", "rate",
+     [("large", 8, batch) for batch in (128, 256, 512)]),
+    (f"{LARGE}batch 256 per device · seconds of the second epoch", "seconds",
+     [("large", repeat, 256) for repeat in (1, 4, 8)]),
     (f"{LARGE}1\u00d7 data · batch 256 per device · first against second", "both", [("large", 1, 256)]),
-    (f"{LARGE}batch 256 per device "
-        f"· samples/s of the second epoch", "rate", [("large", repeat, 256) for repeat in (1, 4, 8)]),
+    (f"{LARGE}batch 256 per device · samples/s of the second epoch", "rate",
+     [("large", repeat, 256) for repeat in (1, 4, 8)]),
 ]  # fmt: skip
 
 
@@ -165,6 +165,9 @@ FIGURES = [  # the setting of the article's figure here, what a series is, and (
 def test_the_article_s_figures_are_redrawn_from_its_lines(article, setting, value, series):
     found = over_devices(summarise(RunFolder.open(article, None)))
     assert found
+    charts = charts_of(found, _figures(found))
+    assert [one.setting for one in charts[: len(FIGURES)]] == [one for one, _, _ in FIGURES], "they come first"
+    assert [one.title.startswith("Figure 5") for one in charts] == [True] * 5 + [False] * (len(charts) - 5)
     (chart,) = [one for one in _figures(found).values() if one.setting == setting]
     assert chart.warning == "not compared: foreign"
     drawn = sorted([*line.x, *line.y] for line in chart.lines)
@@ -180,14 +183,6 @@ def test_the_article_s_figures_are_redrawn_from_its_lines(article, setting, valu
         assert ours == pytest.approx(theirs)
 
 
-def test_only_the_article_s_five_figures_have_its_numbers_and_they_come_first(article: Path) -> None:
-    found = over_devices(summarise(RunFolder.open(article, None)))
-    assert found
-    charts = charts_of(found, _figures(found))
-    assert [chart.setting for chart in charts[: len(FIGURES)]] == [setting for setting, _, _ in FIGURES]
-    assert [chart.title.startswith("Figure 5") for chart in charts] == [True] * 5 + [False] * (len(charts) - 5)
-
-
 def test_its_report_says_so_on_every_page_and_stands_beside_others(article: Path, tmp_path: Path) -> None:
     report([article], tmp_path / "alone", False, False)
     first = (tmp_path / "alone" / "index.html").read_text()
@@ -198,6 +193,10 @@ def test_its_report_says_so_on_every_page_and_stands_beside_others(article: Path
     import_([PRINTED / "horovod.log"], tmp_path / "horovod", None)
     report([article, tmp_path / "horovod"], tmp_path / "both", False, False)
     assert "108 foreign" in (tmp_path / "both" / "index.html").read_text()
+    with pytest.raises(RequestError, match="is a run folder already"):
+        import_([PRINTED / "horovod.log"], article, None)
+    with pytest.raises(RequestError, match="a folder of its own"):
+        import_([PRINTED / "horovod.log", PRINTED / "all_reduce_perf.txt"], tmp_path / "mixed", None)
 
 
 @pytest.mark.parametrize(
@@ -257,13 +256,6 @@ def test_lines_without_times_or_of_minutes_and_pipes_are_refused(tmp_path: Path)
     (tmp_path / "out.log").write_text('{"n_dataset_repeat": 1, "batch_size": 8, "n_gpus": 1}')
     with pytest.raises(RequestError, match="line 1 is no result"):
         read(tmp_path / "out.log", "pytorch")
-
-
-def test_folders_are_new_and_of_one_kind(article: Path, tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="is a run folder already"):
-        import_([PRINTED / "horovod.log"], article, None)
-    with pytest.raises(RequestError, match="a folder of its own"):
-        import_([PRINTED / "horovod.log", PRINTED / "all_reduce_perf.txt"], tmp_path / "mixed", None)
 
 
 def test_a_terminal_shows_them_with_their_mark(article, tmp_path, capsys):

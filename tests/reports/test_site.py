@@ -63,15 +63,6 @@ def test_the_pages_hold_the_numbers_of_the_single_one_and_need_nothing_but_thems
                 assert place in pages[file or name].ids, address
 
 
-def test_a_page_without_content_is_not_there(run: MadeRun, tmp_path: Path) -> None:
-    run.proven(case_of())
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "accuracy.html").write_text("of an earlier report")
-    site = write(run.folder, tmp_path / "out").parent
-    assert not (site / "accuracy.html").exists()
-    assert "accuracy.html" not in Page((site / "index.html").read_text()).addresses
-
-
 def test_every_case_is_listed_and_described_in_its_piece(folder, monkeypatch, site):
     rows = summarise(folder)
     monkeypatch.setattr(overview, "SHOWN", 10)
@@ -98,7 +89,7 @@ def only(folder: RunFolder) -> str:
     return Page(case["html"]).text
 
 
-def test_a_case_shows_each_stage_beside_its_kernels_and_the_longest_of_them(run: MadeRun) -> None:
+def test_a_case_shows_each_stage_beside_its_kernels_and_the_longest_of_them(run: MadeRun, tmp_path: Path) -> None:
     case = run.proven(case_of(), repeats=3)
     run.changed(case, lambda record: record["ranks"][0].update(kernels=kernels_of("pytorch")), [1, 2])
     (profile,) = [run.only().kernels]
@@ -111,14 +102,12 @@ def test_a_case_shows_each_stage_beside_its_kernels_and_the_longest_of_them(run:
     assert "… backward kernel 2 40.0 66.7 %" in text
     assert "sgd_7 update kernel 1.5 1.00 1.7 %" in text
     assert "sgd_8" not in text, "ten rows"
-
-
-def test_kernels_without_a_staged_pass_are_shown_alone(run: MadeRun) -> None:
-    case = run.proven(case_of(passes=("kernels",)), repeats=1)
+    alone = MadeRun(tmp_path / "alone")
+    case = alone.proven(case_of(passes=("kernels",)), repeats=1)
     kernels = {**(kernels_of("pytorch") or {}), "trace": ""}
-    run.changed(case, lambda record: record["ranks"][0].update(kernels=kernels), [0])
-    text = only(run.folder)
-    assert f"forward 10.0 {UNKNOWN} {UNKNOWN}" in text
+    alone.changed(case, lambda record: record["ranks"][0].update(kernels=kernels), [0])
+    text = only(alone.folder)
+    assert f"forward 10.0 {UNKNOWN} {UNKNOWN}" in text, "without a staged pass"
     assert "All that it saw" not in text
 
 
@@ -139,11 +128,6 @@ def test_a_process_shows_its_memory_and_its_clock(run: MadeRun) -> None:
     assert "clock of its cores at the end 3.10 GHz" in text
     assert "native steps set aside, as others used the machine 20.0 % of their time" in text
     assert any("native steps of 1 of 1 processes were set aside" in line for line in noise_of(summarise(run.folder)))
-
-
-def test_a_process_says_what_each_of_its_passes_ran(run: MadeRun) -> None:
-    run.proven(case_of(ranks=2), repeats=1)
-    assert f"pass compute_only, {BY_NAME[COMPUTE_ONLY].runs} " in only(run.folder)
 
 
 def test_a_case_shows_what_its_gpus_did(run: MadeRun) -> None:
@@ -217,8 +201,14 @@ def test_what_failed_shows_its_last_lines_and_what_went_well_those_there_are(fol
     assert "rank-0.log" not in text
 
 
-def test_processes_are_one_table_and_what_they_share_is_folded(run: MadeRun) -> None:
-    run.proven(case_of(), repeats=3)
+def test_processes_are_one_table_and_what_they_share_is_folded(run: MadeRun, tmp_path: Path) -> None:
+    run.proven(case_of(ranks=2), repeats=3)
     text = only(run.folder)
     assert "Processes process 0 process 1 process 2 samples/s" in text
     assert text.count("Python 3.11.7, tox environment") == 1
+    assert f"pass compute_only, {BY_NAME[COMPUTE_ONLY].runs} " in text
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "accuracy.html").write_text("of an earlier report")
+    site = write(run.folder, tmp_path / "out").parent
+    assert not (site / "accuracy.html").exists(), "a page without content is not there"
+    assert "accuracy.html" not in Page((site / "index.html").read_text()).addresses

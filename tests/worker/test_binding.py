@@ -43,11 +43,8 @@ def pairs(*cores):
 )
 def test_a_rank_has_whole_cores_of_one_node_as_far_as_they_go(cpus, ranks, threads, beside, expected):
     assert shares(cpus, ranks, threads, beside) == expected
-
-
-def test_more_threads_than_there_are_is_an_error():
-    with raising(ValueError, 3, 8):
-        shares(LAPTOP, 3, 3)
+    with raising(ValueError, ranks, len(cpus)):
+        shares(cpus, ranks, len(cpus) // ranks + 1)
 
 
 def test_a_machine_is_read_from_the_system_s_own_lists(tmp_path):

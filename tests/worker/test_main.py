@@ -4,6 +4,9 @@ import json
 import math
 import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -115,11 +118,10 @@ def test_real_arrays_are_read(make_job, work, tmp_path):
     assert messages.Notes({"data": "digits.npz (20 samples)"}) in found
 
 
-@pytest.mark.parametrize("shards", [1, 2])
-def test_oracle_and_proof(make_job, work, tmp_path, shards):
+def test_oracle_and_proof(make_job, work, tmp_path):
     oracle = tmp_path / "oracle"
     oracle.mkdir()
-    code, _ = work(make_job(MakeOracle(graph(), str(oracle), 4), knobs={"shards": shards, "observed": 1, "bits": 53}))
+    code, _ = work(make_job(MakeOracle(graph(), str(oracle), 4), knobs={"shards": 2, "observed": 1, "bits": 53}))
     assert code == 0
     assert json.loads((oracle / "meta.json").read_text())["samples"] == 4
     code, found = work(make_job(Prove(graph(), str(oracle), 4)))
@@ -239,3 +241,23 @@ def test_devices_of_a_rank_share_its_batch_and_its_cores(make_job, work):
     measured = of_type(messages.Pass, found)
     assert tuple(each.name for each in measured) == passes
     assert measured[0].samples == 2 * 4 * len(measured[0].step_s)
+
+
+STUCK = """
+import sys, threading, types
+from suite.worker import main
+from suite.worker.ranks import Outbox
+main.LEAVING = 0.2
+main.close(types.SimpleNamespace(close=threading.Event().wait), Outbox(sys.argv[1], 0))
+"""
+
+
+def test_a_process_that_its_framework_does_not_let_go_ends_as_done_and_its_log_says_where(tmp_path):
+    environ = dict(os.environ, PYTHONPATH=str(Path(__file__).parents[2]))
+    tokens = [sys.executable, "-c", STUCK, str(tmp_path)]
+    ended = subprocess.run(tokens, env=environ, stderr=subprocess.PIPE, timeout=60)
+    assert ended.returncode == 0
+    assert b"in wait" in ended.stderr
+    sent = [messages.decode(line) for line in (tmp_path / "rank-0.jsonl").read_text().splitlines()]
+    note = {"closing": "ended by force: the framework took longer than 0.2 s"}
+    assert sent == [messages.Notes(note), messages.Done()]

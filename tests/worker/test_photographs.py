@@ -37,7 +37,9 @@ def test_the_centre_crop_is_what_preprocessing_states(size):
     assert np.abs(photographs.levels(found) - wanted).max() < 1.1  # rounded to whole levels after each direction
 
 
-def test_channels_are_normalised_each_by_its_own_mean_and_deviation():
+def test_channels_are_normalised_each_by_its_own_mean_and_deviation_of_a_crop_that_fits():
+    with raising(ValueError, 299, 256):
+        Photographs(PHOTOGRAPHS, 299)
     photographs = Photographs(PHOTOGRAPHS, 2)
     red = np.zeros((2, 2, 3), np.uint8) + np.array([255, 0, 0], np.uint8)
     found = photographs.normalised(red)[:, 0, 0]
@@ -52,20 +54,16 @@ def claimed(width, height):
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
 
-def test_pixels_that_a_file_cannot_hold_are_not_allocated(tmp_path):
-    pytest.importorskip("PIL.Image")
+def test_pixels_that_a_file_cannot_hold_are_not_allocated_and_a_large_photograph_of_one_colour_is_read(tmp_path):
+    image, photographs = pytest.importorskip("PIL.Image"), Photographs(PHOTOGRAPHS, 224)
     (tmp_path / "it.png").write_bytes(claimed(9000, 9000))
     for file in (claimed(9000, 9000), str(tmp_path / "it.png")):
         with raising(OSError, "9000 x 9000", 53):
-            Photographs(PHOTOGRAPHS, 224).centre(file, "it")
+            photographs.centre(file, "it")
     with raising(OSError, "16000 x 12000", "178956970"):  # in a file of any size
-        Photographs(PHOTOGRAPHS, 224).centre(claimed(16000, 12000), "it")
-
-
-def test_a_large_photograph_of_one_colour_is_read():
-    image = pytest.importorskip("PIL.Image")
+        photographs.centre(claimed(16000, 12000), "it")
     large = written(image.new("L", (9100, 7400), 128), "JPEG", quality=30)
-    assert np.ptp(Photographs(PHOTOGRAPHS, 224).decoded(large, "large", lambda width, height: (0, 0, 224, 224))) == 0
+    assert np.ptp(photographs.decoded(large, "large", lambda width, height: (0, 0, 224, 224))) == 0
 
 
 def written(image, form, **options):
@@ -120,8 +118,3 @@ def test_the_first_picture_of_an_animation_is_read():
         moving = written(image.new("RGB", (64, 48), "blue"), form, **two)
         with opened_image(common(moving)) as opened:
             assert np.asarray(in_rgb(opened)).mean(axis=(0, 1)).argmax() == 2
-
-
-def test_a_crop_larger_than_what_it_is_cut_from_is_refused():
-    with raising(ValueError, 299, 256):
-        Photographs(PHOTOGRAPHS, 299)

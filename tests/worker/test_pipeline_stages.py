@@ -48,15 +48,15 @@ def test_stages_follow_each_other_and_are_even(name, one_value):
     assert max(macs(graph, *each[:2]) for each in (first, last)) < 0.65 * graph.macs
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 4])
-def test_no_other_cut_makes_the_heaviest_stage_lighter(count):
+def test_no_other_cut_makes_the_heaviest_stage_lighter():
     graph = chain()
 
     def heaviest(places):
         return max(macs(graph, begin, end) for begin, end in pairwise([0, *places, len(graph.layers)]))
 
-    best = min(map(heaviest, itertools.combinations(range(1, len(graph.layers)), count - 1)))
-    assert max(macs(graph, each.begin, each.end) for each in stages(graph, count)) == best
+    for count in (1, 2, 3, 4):
+        best = min(map(heaviest, itertools.combinations(range(1, len(graph.layers)), count - 1)))
+        assert max(macs(graph, each.begin, each.end) for each in stages(graph, count)) == best
 
 
 def test_of_equal_cuts_the_narrowest_is_taken_and_activations_stay_behind():
@@ -124,19 +124,14 @@ def test_ranks_have_copies_of_a_weight_that_several_compute_with():
     assert copies(networks.text(), stages(networks.text(), 2), 2) == {}
 
 
-def branches_of(graph, block):
-    return [[layer.name for layer in graph.layers[each.begin : each.end]] for each in block.branches]
-
-
 def test_googlenet_has_nine_blocks_of_four_branches_the_heaviest_given_first():
     graph = by_name()["googlenet"].graph()
     found = blocks(graph, 4)
     assert len(found) == 9
     assert all(sorted(block.owners) == [0, 1, 2, 3] for block in found)
-    assert branches_of(graph, found[0])[1:3] == [
-        ["inception_3a_3x3_reduce", "inception_3a_3x3_reduce_relu", "inception_3a_3x3", "inception_3a_3x3_relu"],
-        ["inception_3a_5x5_reduce", "inception_3a_5x5_reduce_relu", "inception_3a_5x5", "inception_3a_5x5_relu"],
-    ]
+    for size, branch in zip((3, 5), found[0].branches[1:3]):
+        names = ["inception_3a_%dx%d%s" % (size, size, end) for end in ("_reduce", "_reduce_relu", "", "_relu")]
+        assert [layer.name for layer in graph.layers[branch.begin : branch.end]] == names
     assert {each.entering for each in found[1].branches} == {("inception_3a_output",)}
     wide, residual = blocks(networks.two_blocks(), 2)
     assert (wide.owners, residual.owners) == ((0, 1, 1), (0, 1))

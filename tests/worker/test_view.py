@@ -13,7 +13,7 @@ from suite.worker import view
 from suite.worker.feed import Reading
 from suite.worker.machine import HostMemory
 from suite.worker.photographs import random_box
-from suite.worker.sources import ArraySource, FolderSource
+from suite.worker.sources import FolderSource
 from suite.worker.threaded import ThreadedReader
 from suite.worker.view import InMemory, View, page_cache
 from tests.support import trainers
@@ -104,16 +104,7 @@ def test_crops_have_the_sides_and_areas_of_the_paper_and_half_of_them_are_flippe
     assert 60 < sum(row[-1] > row[0] for row in rising) < 140
 
 
-def test_a_random_crop_of_an_array_is_refused(seen, tmp_path):
-    np.savez(
-        str(tmp_path / "a.npz"), images=np.zeros((3, 4, 4), np.uint8) + np.arange(4, dtype=np.uint8), labels=range(3)
-    )
-    digits = ArraySource(str(tmp_path / "a.npz"), (1, 4, 4))
-    with pytest.raises(ValueError, match="image folders"):
-        seen(digits, augment="random").sample(0)
-
-
-def test_in_memory_everything_is_read_once(tmp_path):
+def test_in_memory_everything_is_read_once_and_what_would_not_fit_is_refused_with_the_sizes(tmp_path, monkeypatch):
     source = Numbers(classes=10)
     reading = Reading(source, READ_ONCE._replace(mode="memory", repeat=3), trainers.setup(seed=1), str(tmp_path))
     read = source.reads
@@ -122,12 +113,9 @@ def test_in_memory_everything_is_read_once(tmp_path):
         assert sorted(set(labels(reading.view, epoch))) == list(range(10))
     assert source.reads == read == 11  # the first once more, for its size
     assert reading.view.name == "numbers, in memory, 3 times"
-
-
-def test_what_would_not_fit_into_memory_is_refused_with_the_sizes(monkeypatch):
     monkeypatch.setattr(view, "memory", lambda: HostMemory(80.0, 40.0))
     with raising(MemoryError, "numbers", "0.0"):
-        InMemory(Numbers(classes=10))
+        InMemory(source)
 
 
 SIZE = 1 << 22
