@@ -1,15 +1,25 @@
 """The page of each made experiment, rendered once for all tests that look at it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from reports.pages import predicted
 from reports.site.build import render
 from suite.analysis.summary import summarise
 from tests.reports import made_experiments
 from tests.reports.made_run import MadeRun
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_predictions(request: pytest.FixtureRequest) -> Iterator[None]:
+    """One step of each what-if, but where a browser takes them: they are most of a report's time."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not request.module.__name__.endswith("test_browser"):
+            patch.setattr(predicted, "STEPS", {name: steps[1:2] for name, steps in predicted.STEPS.items()})
+        yield
 
 
 @pytest.fixture
