@@ -180,7 +180,7 @@ def test_the_library_that_an_adapter_names_needs_no_mpi4py_and_a_job_s_name_is_t
 
 HOSTILE = (
     *("a\ntouch pwned", "a;b", "$(id)", "-w", "a b", "a,b", "a'b", "[x]", "u@h", "a:9", "%0", ""),
-    *("x" * 300, "fe80::1%$(id)"),
+    *("x" * 300, "x.a" * 100, "fe80::1%$(id)"),
 )
 
 
