@@ -24,13 +24,10 @@ def of_kind(steps, kind):
     return [arguments for instruction, arguments in steps if instruction == kind]
 
 
-def test_every_line_is_an_instruction(steps):
+def test_every_line_is_an_instruction_and_what_it_copies_is_there_and_not_ignored(steps):
     assert {instruction for instruction, _ in steps} <= {"FROM", "RUN", "ENV", "ARG", "WORKDIR", "COPY"}
     for command in of_kind(steps, "RUN"):
         shlex.split(command)  # quotes that end
-
-
-def test_what_it_copies_is_there_and_not_ignored(steps):
     sources = {name for each in of_kind(steps, "COPY") for name in each.split()[:-1]}
     kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     for name in sources:
@@ -40,14 +37,11 @@ def test_what_it_copies_is_there_and_not_ignored(steps):
     assert set(hatch["build"]["targets"]["wheel"]["packages"]) <= sources
 
 
-def test_it_makes_the_environment_of_every_framework(steps):
+def test_it_makes_the_environment_of_every_framework_and_has_what_the_pods_ask_for(steps):
     (made,) = (each.partition("=")[2].split(",") for each in of_kind(steps, "ARG") if each.startswith("ENVIRONMENTS="))
     tox = configparser.RawConfigParser()
     tox.read(ROOT / "tox.ini")
     assert made == [*tox["base"]["names"].split(","), *tox["base"]["compiled"].split(",")]
-
-
-def test_it_has_what_the_pods_and_the_page_of_installing_ask_for(steps):
     installed = set(re.findall(r"[\w.+-]+", of_kind(steps, "RUN")[0]))
     assert {"openssh-server", "openssh-client", "openmpi-bin", "libgomp1", "libquadmath0", "g++", "make"} <= installed
     assert "STAGEBENCH_TOX_DIR=/opt/tox" in of_kind(steps, "ENV")[0]

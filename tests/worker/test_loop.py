@@ -72,15 +72,12 @@ def test_a_warm_up_ends_when_steps_no_longer_get_quicker(warm_up, asked, script,
     assert len(timed.warmup_s) == steps
 
 
-def test_noise_is_no_trend():
+def test_noise_is_no_trend_and_a_slow_trend_is_seen():
     stream = np.random.RandomState(1)
     found = [falling(list(0.1 * np.exp(stream.normal(0.0, 0.2, 8)))) for _ in range(4000)]
     assert np.mean(found) < 0.08
-
-
-@pytest.mark.parametrize("step", [0.9, 0.97])
-def test_a_slow_trend_is_seen(step):
-    assert falling([0.1 * step**n for n in range(8)])
+    for step in (0.9, 0.97):
+        assert falling([0.1 * step**n for n in range(8)])
 
 
 @pytest.mark.parametrize(
@@ -145,6 +142,8 @@ def test_steps_count_that_others_left_alone(beside, used, limit, kept, run):
     assert timed.wall_s == pytest.approx(2.0)
     assert len(aside) == 50 * (run - 4)
     assert (use.seconds, use.clock_hz, use.cpu_joules) == (2.0, kept[-1], 4.0)
+    timed, aside, _ = beside([0.0], seconds=0.02)
+    assert (len(timed.step_s), aside) == (5, []), "a short pass is one part"
 
 
 def test_parts_and_blocks_hold_whole_periods_of_an_exchange(monkeypatch, sampling):
@@ -225,12 +224,6 @@ def test_every_part_of_a_side_that_reads_begins_drained(monkeypatch, sampling):
     assert events == [6 + part * (2 + 50) for part in range(4)]
 
 
-def test_a_short_pass_is_one_part(beside):
-    timed, aside, _ = beside([0.0], seconds=0.02)
-    assert len(timed.step_s) == 5
-    assert not aside
-
-
 def test_it_measures_long_enough_and_steps_add_up_to_the_wall_time(sampling):
     trainer = toy.ToyTrainer(trainers.setup())
     timed = toy.loop_of(trainer, sampling, steps=4, seconds=0.1).alone("io_only", lambda: time.sleep(0.005))
@@ -253,6 +246,7 @@ def test_progress_is_reported_of_warm_up_and_steps(sampling, settled):
     loop.alone("io_only", lambda: time.sleep(0.001))
     assert reported[0] == {"name": "io_only", "phase": "warmup", "step": 1, "of": 6}
     assert reported[6:] == [{"name": "io_only", "phase": "measure", "step": 1, "of": 3}]  # quick steps: not at each
+    assert [reported_every([step_s] * 6) for step_s in (0.5, 0.04, 0.001)] == [1, 2, 100]  # about ten times a second
 
 
 @pytest.mark.skipif(not hasattr(gc, "freeze"), reason="Python 3.6 cannot set objects apart from collections")
@@ -275,11 +269,6 @@ def test_garbage_is_collected_only_among_what_a_pass_makes(sampling, settled, me
     assert apart[0] == 0  # of a warm-up, which may make what stays
     assert apart[-1] > 1000
     assert gc.get_freeze_count() == 0
-
-
-@pytest.mark.parametrize(("step_s", "steps"), [(0.5, 1), (0.04, 2), (0.001, 100)])
-def test_progress_is_reported_about_ten_times_a_second(step_s, steps):
-    assert reported_every([step_s] * 6) == steps
 
 
 def test_ranks_of_different_speed_agree_on_every_count(sampling):

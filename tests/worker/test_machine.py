@@ -35,10 +35,12 @@ def host(folder, groups, files):
 )
 def test_the_least_quota_of_all_control_groups_counts(tmp_path, groups, files, quota):
     assert cpu_quota(host(tmp_path, groups, files)) == quota
+    assert cpu_quota(str(tmp_path / "without") + "/") is None
 
 
-def test_a_system_without_control_groups_has_no_quota(tmp_path):
-    assert cpu_quota(str(tmp_path) + "/") is None
+# A container's own group: what files of the page cache take can be had.
+CONTAINER = {"memory.max": "4096000", "memory.current": "3072000", "memory.stat": "inactive_file 1024000"}
+FULL = {"memory/job/memory.limit_in_bytes": "1024", "memory/job/memory.usage_in_bytes": "4096"}
 
 
 @pytest.mark.parametrize(
@@ -46,19 +48,10 @@ def test_a_system_without_control_groups_has_no_quota(tmp_path):
     [
         ("0::/", {}, (8000, 5000)),
         ("0::/", {"memory.max": "max\n", "memory.current": "99\n"}, (8000, 5000)),
-        # A container's own group: what files of the page cache take can be had.
-        (
-            "0::/",
-            {"memory.max": "4096000", "memory.current": "3072000", "memory.stat": "inactive_file 1024000"},
-            (4000, 2000),
-        ),
+        ("0::/", CONTAINER, (4000, 2000)),
         ("0::/pod/job", {"pod/memory.max": "2048000", "pod/job/memory.max": "max"}, (2000, 2000)),
         ("0::/", {"memory.max": "7168000", "memory.current": "0"}, (7000, 5000)),
-        (
-            "4:memory:/job",
-            {"memory/job/memory.limit_in_bytes": "1024", "memory/job/memory.usage_in_bytes": "4096"},
-            (1, 0),
-        ),
+        ("4:memory:/job", FULL, (1, 0)),
         ("4:memory:/docker/x", {"memory/memory.limit_in_bytes": "1024000"}, (1000, 1000)),
         ("4:memory:/", {"memory/memory.limit_in_bytes": "9223372036854771712"}, (8000, 5000)),
     ],

@@ -20,13 +20,6 @@ def sent(tmp_path):
     return lambda: [decode(line) for line in (tmp_path / "rank-3.jsonl").read_text().splitlines()]
 
 
-def test_messages_are_there_as_soon_as_they_are_sent(outbox, sent):
-    outbox.send(Phase("build"))
-    assert sent() == [Phase("build")]
-    outbox.send(Done())
-    assert sent() == [Phase("build"), Done()]
-
-
 def test_two_who_believe_that_they_are_the_same_rank_leave_each_other_s_lines_whole(tmp_path, sent):
     both = [Outbox(str(tmp_path), 3) for _ in range(2)]
     words = ["of %d letters" % length * length for length in (1, 5000)]
@@ -38,11 +31,13 @@ def test_two_who_believe_that_they_are_the_same_rank_leave_each_other_s_lines_wh
     assert sent() == [Phase(said) for said in words for _ in both]
 
 
-def test_progress_is_thinned_out(outbox, sent):
+def test_messages_are_there_as_soon_as_they_are_sent_and_progress_is_thinned_out(outbox, sent):
+    outbox.send(Phase("build"))
+    assert sent() == [Phase("build")]
     for step in range(1000):
         outbox.progress("native", "measure", step, 1000)
     outbox.send(Done())
-    few = sent()
+    few = sent()[1:]
     assert few[0] == Progress("native", "measure", 0, 1000)
     assert few[-1] == Done()
     assert len(few) < 10
