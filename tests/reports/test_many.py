@@ -114,12 +114,6 @@ def test_the_latest_run_is_compared_with_one_of_its_plan(tmp_path: Path) -> None
     assert "Measured only in new: 1 case caffempi/single alexnet 1 rank batch 8 imagenet-like: old has no such" in text
 
 
-def test_runs_of_one_moment_are_apart_on_the_axis(tmp_path: Path) -> None:
-    for name in ("one", "other"):
-        made(tmp_path / name, "pytorch")
-    assert 'style="left:0.0%" class="across">2026-11-20' in compared_in(tmp_path)
-
-
 def test_runs_of_the_same_cases_stand_beside_each_other(tmp_path: Path) -> None:
     made(tmp_path / "before", "pytorch", day=21)
     made(tmp_path / "after", "pytorch", day=22, slower=2.0)
@@ -142,13 +136,15 @@ def test_a_history_that_draws_fewer_cases_than_it_has_says_so(tmp_path: Path, mo
         assert ("The first 1 of 2 cases are drawn" in Page(source).text) == said
 
 
-def test_runs_without_any_proof_have_a_site_and_no_history(tmp_path: Path) -> None:
-    for name in ("before", "after"):
-        MadeRun(tmp_path / name).add(case_of())
-    publish(tmp_path, tmp_path / "site")
-    assert (tmp_path / "site" / "after" / "index.html").is_file()
-    if (tmp_path / "site" / "compared.html").exists():
-        assert "<figure" not in (tmp_path / "site" / "compared.html").read_text()
+def test_runs_of_one_moment_are_apart_on_the_axis_and_those_without_any_proof_have_no_history(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        made(tmp_path / "proven" / name, "pytorch")
+        MadeRun(tmp_path / "unproven" / name).add(case_of())
+    assert 'style="left:0.0%" class="across">2026-11-20' in compared_in(tmp_path / "proven")
+    publish(tmp_path / "unproven", tmp_path / "site")
+    assert (tmp_path / "site" / "other" / "index.html").is_file()
+    page = tmp_path / "site" / "compared.html"
+    assert not page.exists() or "<figure" not in page.read_text()
 
 
 def test_runs_beside_each_other_are_known_by_their_pages(tmp_path: Path) -> None:

@@ -83,12 +83,8 @@ def test_too_few_are_an_error_with_the_remedy(place, devices, visible):
         gpus.own_devices(*ranks(place, share_devices=True, devices=visible + 1), visible)
 
 
-def test_slices_of_a_gpu_are_told_apart_and_have_nvml_s_own_name():
+def test_slices_of_a_gpu_are_told_apart_and_without_a_driver_or_on_processors_nobody_drives_one():
     same = "-00000000-0000-0000-0000-00000000000"
     assert gpus.uuids(DriverOfSlices(4, 5, 7)) == ["GPU" + same + "4", "MIG" + same + "5", "MIG" + same + "7"]
-
-
-def test_a_rank_on_processors_drives_none_and_without_a_driver_nobody_can_tell():
     assert gpus.driven(setup(device="cpu"), Driver(7)) == []
-    assert gpus.uuids(Driver()) == []
-    assert gpus.driven(*ranks(0), Driver()) == []
+    assert gpus.uuids(Driver()) == gpus.driven(*ranks(0), Driver()) == []
