@@ -22,7 +22,7 @@ from suite.cli.show import show
 from suite.cli.verify import verify
 from suite.errors import RequestError
 from suite.plugins import call, manager
-from suite.text import command_line
+from suite.text import chosen, command_line
 
 WIDE = {"max_content_width": 120}  # columns of help, where the terminal has them
 NEXT = """{folder} is an installable package of stubs, each of which says what to write. Go on with
@@ -62,7 +62,7 @@ def build() -> typer.Typer:
     for name, group in (("list", listing.group), ("data", data.group)):
         app.add_typer(group, name=name)
     commands: list[Callable[..., None]] = [doctor, verify, run, show, comm, check_hosts, compare, history, predict]
-    commands += [collect, new_adapter]
+    commands += [collect, export_network, new_adapter]
     for command in commands:
         app.command(cls=WithSettings if command is predict else None)(command)
     for _, whose in call(manager(), "stagebench_commands", app=app):
@@ -103,6 +103,33 @@ def collect(
 
     count = joined(runs, output)
     say(f"{output}: {count} records of {len(runs)} runs\n{report_next(output)}")
+
+
+def export_network(
+    network: Annotated[str, typer.Argument(help="A workload, such as resnet50 or gpt2@64, or a network's file.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The file to write.")],
+) -> None:
+    """Write a network with its first weights as an ONNX model, for inference."""
+    from suite.files import disk
+    from suite.plan.networks import register
+    from suite.plan.overrides import is_path
+    from suite.plugins import graph_of, workloads
+    from workloads import weights
+
+    try:
+        from suite.worker import onnx_network
+    except ImportError:
+        raise RequestError("a network is written by onnx: pip install 'stagebench[onnx]'") from None
+    (name,) = [register(Path(network)).name] if is_path(network) else chosen("workload", [network], workloads())
+    graph = graph_of(workloads()[name])
+    try:
+        model = onnx_network.model(graph, dict(weights.initial(graph)), {})
+    except ValueError as error:
+        raise RequestError(f"{name} cannot be written: {error}") from error
+    with disk(f"cannot write {output}", "name another file with -o", RequestError):
+        output.write_bytes(model.SerializeToString())
+    size = f"{graph.parameter_count:,} parameters, {len(model.graph.node)} nodes"
+    say(f"{output}: {name}, {size}, opset {onnx_network.OPSET}")
 
 
 def new_adapter(
