@@ -21,7 +21,6 @@ from tests.support.trainers import by_strategy
 from workloads import weights
 from workloads.build import Builder
 from workloads.kinds import KINDS
-from workloads.networks import by_name
 
 USUAL = Adam(1e-3, 0.9, 0.999, 1e-7, 0.0)
 # An epsilon as large as the gradients' roots: one that is in the wrong place shows at once.
@@ -31,7 +30,7 @@ CLIPPED = SGD(0.01, 0.9, 1e-2, clip=3.9)
 RULES = {"usual": USUAL, "large": LARGE, "sgd": SGD(0.01, 0.9, 1e-2), "clipped": CLIPPED}
 EVERY = tuple(
     {"rule": rule, "precision": precision, "tuning": tuning}
-    for rule, precision in (*product(("usual", "large"), ("float32", "float64")), ("clipped", "float64"))
+    for rule, precision in (("large", "float32"), *product(("usual", "large", "clipped"), ("float64",)))
     for tuning in ("default", "tuned")
 )
 
@@ -107,19 +106,18 @@ class Alike:
         # A framework may refuse a forward while a gradient is held.
         trainers.staged(ours, ours.to_device(synthetic(networks.two_heads(), 8, 1)))
 
-    @pytest.mark.parametrize("name", ["alexnet", "googlenet", "resnet50", "mnist_small", "gpt_char"])
-    def test_the_framework_counts_the_graph_s_multiply_accumulates(self, trainer, name):
-        graph = by_name()[name].graph()
+    def test_counting_multiply_accumulates_changes_nothing(self, trainer):
+        graph = networks.two_heads()
         for tuning in self.counting:
             ours = trainer(tuning=tuning)
-            ours.build(graph, {p.name: np.zeros(p.shape, np.float32) for p in graph.parameters})
-            before = {key: value for key, value in ours.parameters().items() if "running" in key}
+            ours.build(graph, networks.drawn(graph))
+            before = ours.parameters()
             assert ours.macs() == graph.macs
             after = ours.parameters()
             assert all(np.array_equal(value, after[key]) for key, value in before.items())
 
     def test_masks_of_dropout_follow_the_seed_and_the_rank(self, trainer):
-        graph = networks.two_heads()
+        graph = networks.perceptron()
         for options in self.dropping:
             ours, losses = trainer(batch=8, **options), []
             for changes in ({}, {}, {"seed": 2}, {"rank": 1}):

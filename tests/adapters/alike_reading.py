@@ -22,7 +22,7 @@ from tests.support.sent import Nobody
 from workloads import weights
 from workloads.build import Builder
 
-SHAPE, COUNT, SIZE = (3, 224, 224), 12, (341, 256)  # a size that no reader scales
+SHAPE, COUNT, SIZE = (3, 64, 64), 12, (341, 256)  # a size that no reader scales
 
 
 class Reading:

@@ -1,6 +1,7 @@
 """Setups by keyword, and trainers that are closed when a test ends."""
 
 import importlib
+import os
 import re
 import time
 from contextlib import contextmanager
@@ -59,6 +60,11 @@ def setup_with_knobs(**options):
 def optimiser(numbers):
     """The rule whose fields came through JSON as a list."""
     return (Adam if len(numbers) == len(Adam._fields) else SGD)(*numbers)
+
+
+def quick_to_compile():
+    """Have XLA on CPUs compile without LLVM's optimisations: called before its framework is imported."""
+    os.environ["XLA_FLAGS"] = (os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0").strip()
 
 
 def by_strategy(adapter):

@@ -5,8 +5,9 @@ pytest.importorskip("jax")
 import jax
 
 from tests.support import trainers
-from tests.support.trainers import by_strategy
+from tests.support.trainers import by_strategy, quick_to_compile
 
+quick_to_compile()
 DEVICES = 2  # of this process: XLA's client is made once, by the first trainer
 
 
@@ -15,6 +16,14 @@ def _devices():
     jax.config.update("jax_num_cpu_devices", DEVICES)
     jax.config.update("jax_platforms", "cpu")
     assert len(jax.devices()) == DEVICES
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _compiled_once(tmp_path_factory):
+    """Every build of a network is another function: what XLA makes of equal ones is kept."""
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("compiled")))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 @pytest.fixture

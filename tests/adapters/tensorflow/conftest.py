@@ -8,9 +8,11 @@ from tests.adapters.alike import trainer_of
 from tests.adapters.tensorflow.pictures import KINDS, of, pack, photograph
 from tests.support import forked, networks, proofs
 from tests.support.jobs import READ_ONCE
+from tests.support.trainers import quick_to_compile
 from workloads import weights
 from workloads.build import Builder
 
+quick_to_compile()
 forked.preload("tensorflow")
 
 # Once for all tests of a process: TensorFlow's pools cannot change when they run.

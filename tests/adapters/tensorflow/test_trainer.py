@@ -92,8 +92,8 @@ class TestAlike(Alike):
             {"tuning": "default", "xla": "step"},
             {"tuning": "tuned", "strategy": "mirrored", "xla": "off"},
         )
-        for rule, precision in (("large", "float32"), ("large", "float64"), ("clipped", "float64"))
-    )
+        for rule, precision in (("large", "float64"), ("clipped", "float64"))
+    ) + tuple({"rule": "large", "precision": "float32", "tuning": tuning} for tuning in ("default", "tuned"))
     test_arrays_come_in_the_order_of_all_adapters = None  # test_input.py: of files decoded into memory, too
 
     def devices(self):
