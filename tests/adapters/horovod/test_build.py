@@ -6,45 +6,28 @@ from engine import engine
 from adapters.horovod import build
 from tests.support.errors import raising
 
+OTHER = next(name for name in build.MODULES if name != engine())
 
-def test_what_stands_is_not_built_again(monkeypatch):
+
+def test_what_stands_is_shown_and_not_built_again(monkeypatch, capsys):
     monkeypatch.setattr(build, "pip", lambda *_: pytest.fail("pip was run"))
     assert build.stands(engine())
     assert build.main([engine()]) == 0
-
-
-def test_another_engine_does_not_stand_here():
-    (other, *_) = [name for name in build.MODULES if name != engine()]
-    assert not build.stands(other)
-
-
-def test_without_a_compiler_it_is_skipped(monkeypatch, tmp_path, capsys):
-    (other, *_) = [name for name in build.MODULES if name != engine()]
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert build.main([other]) == 0
-    assert "there is no c++ and no make" in capsys.readouterr().err
-
-
-def test_what_stands_is_shown(capsys):
     assert build.main(["--show", engine()]) == 0
     assert capsys.readouterr().out in (f"horovod {build.VERSION}\n", f"horovod {build.VERSION}, with NCCL\n")
 
 
-def test_what_is_skipped_is_shown_and_is_no_failure(monkeypatch, tmp_path, capsys):
-    (other, *_) = [name for name in build.MODULES if name != engine()]
+def test_another_engine_is_skipped_without_a_compiler_and_fails_with_one(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(build, "pip", lambda *_: pytest.fail("pip was run"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert build.main(["--show", other]) == 0
-    assert "Horovod is skipped: it is compiled, and there is no c++ and no make" in capsys.readouterr().err
-
-
-def test_what_could_be_built_and_does_not_stand_is_a_failure(monkeypatch, tmp_path):
-    (other, *_) = [name for name in build.MODULES if name != engine()]
+    assert not build.stands(OTHER)
+    for asked in ([OTHER], ["--show", OTHER]):
+        assert build.main(asked) == 0
+        assert "Horovod is skipped: it is compiled, and there is no c++ and no make" in capsys.readouterr().err
     for tool in ("c++", "make"):
         (tmp_path / tool).write_text("#!/bin/sh\n")
         (tmp_path / tool).chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(build, "pip", lambda *_: pytest.fail("pip was run"))
-    assert build.main(["--show", other]) == 1
+    assert build.main(["--show", OTHER]) == 1
 
 
 @pytest.mark.parametrize("asked", [[], ["--show"], ["jax"], ["--show", "jax"], ["mxnet", "pytorch"]])

@@ -66,12 +66,6 @@ def delivered(trainer, batches):
     return np.concatenate([each.inputs for each in found]), np.concatenate([each.labels for each in found]).tolist()
 
 
-# --- files and memory -------------------------------------------------------
-
-
-# --- records ----------------------------------------------------------------
-
-
 def test_a_tail_runs_into_the_next_epoch(trainer, records):
     ours = trainer(batch=9)
     ours.open_input(view(records))
@@ -80,30 +74,21 @@ def test_a_tail_runs_into_the_next_epoch(trainer, records):
     assert len(set(labels[:18])) == 18, "nothing twice before the tail"
 
 
-@pytest.mark.parametrize("damage", [lambda data: data[: len(data) // 8 * 4], lambda data: b"\0" * len(data)])
-def test_a_broken_record_file_is_named(trainer, folder, tmp_path, damage):
+def test_broken_records_and_what_is_no_index_are_named(trainer, folder, tmp_path):
     ours = trainer(readers=1, batch=4)
     found = packed(ours, FolderSource(str(folder), SHAPE), tmp_path, parts=1)
-    path = Path(files_of(found).records)
-    path.write_bytes(damage(path.read_bytes()))
+    records, offsets = (Path(each) for each in (files_of(found).records, files_of(found).offsets))
+    index = offsets.read_text()
+    for text in ("0\t0\n1\x07", "0\tx\n", "0\t0\t0\n", "\n"):
+        offsets.write_text(text)
+        with raising(OSError, "images.idx"):
+            ours.open_input(view(found))
+    offsets.write_text(index)
+    records.write_bytes(records.read_bytes()[: records.stat().st_size // 8 * 4])
     with raising(OSError, "images.rec"):
         ours.open_input(view(found))
-
-
-@pytest.mark.parametrize("text", ["0\t0\n1\x07", "0\tx\n", "0\t0\t0\n", "\n"])
-def test_an_index_that_is_none_is_named(trainer, folder, tmp_path, text):
-    ours = trainer(readers=1, batch=4)
-    found = packed(ours, FolderSource(str(folder), SHAPE), tmp_path, parts=1)
-    Path(files_of(found).offsets).write_text(text)
-    with raising(OSError, "images.idx"):
-        ours.open_input(view(found))
-
-
-def test_a_missing_record_file_is_named(trainer, folder, tmp_path):
-    ours = trainer(readers=1, batch=4)
-    found = packed(ours, FolderSource(str(folder), SHAPE), tmp_path, parts=1)
-    os.remove(files_of(found).records)
-    with pytest.raises(OSError, match=r"images\.rec"):
+    records.unlink()
+    with raising(OSError, "images.rec"):
         ours.open_input(view(found))
 
 

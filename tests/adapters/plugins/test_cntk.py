@@ -86,24 +86,12 @@ def test_an_open_mpi_of_ones_own_is_found_by_either_path(libraries_of_mpi, monke
     assert plugin.open_mpi() == libraries_of_mpi / "lib"
 
 
-@pytest.mark.parametrize("words", ["pyenv install -s 3.6.15", "apt-get install git build-essential libssl-dev"])
-def test_the_remedy_says_where_python_3_6_comes_from(words):
-    assert words in ADAPTER.remedy
-    assert "\n" not in ADAPTER.remedy
-
-
 def test_the_linkers_list_is_asked(libraries_of_mpi, monkeypatch):
     monkeypatch.setattr(plugin, "USUAL", ())
     assert ADAPTER.missing(PYTHON) is not None
     plugin.open_mpi.cache_clear()
     monkeypatch.setattr(plugin, "ldconfig", lambda: [f"libmpi.so.40 (libc6,x86-64) => {libraries_of_mpi}/libmpi.so.40"])
     assert ADAPTER.missing(PYTHON) is None
-
-
-def test_what_stands_in_the_librarys_path_stays(libraries_of_mpi, monkeypatch):
-    monkeypatch.setenv("LD_LIBRARY_PATH", "/their/own")
-    monkeypatch.setattr(plugin, "package", lambda interpreter: "/site/cntk")
-    assert ADAPTER.environ(CASE, PYTHON)["LD_LIBRARY_PATH"].split(":")[1:] == ["/site/cntk/libs", "/their/own"]
 
 
 def image_libraries(folder, names):
@@ -134,8 +122,8 @@ def test_the_image_reader_wants_libraries_that_load(tmp_path, monkeypatch, varia
 
 def test_what_is_missing_is_named_with_the_remedy():
     remedy = libraries.remedy(["libjpeg.so.8", "libpng12.so.0"])
-    assert "finds no libjpeg.so.8, libpng12.so.0; build libjpeg-turbo 2.1, libpng 1.2 from source" in remedy
-    assert f"name the folder in {plugin.LIBRARIES_SETTING}" in remedy
+    for each in ("libjpeg.so.8", "libpng12.so.0", "libjpeg-turbo 2.1", "libpng 1.2", plugin.LIBRARIES_SETTING):
+        assert each in remedy
     assert plugin.LIBRARIES_SETTING == libraries.SETTING
 
 

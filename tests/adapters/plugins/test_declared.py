@@ -219,33 +219,24 @@ def test_servers_run_beside_the_ranks(adapter, strategy, asked, sidecars):
 
 
 @pytest.mark.parametrize(
-    ("asked", "times"),
-    [
-        ({}, True),
-        ({"tuning": "default"}, False),
-        ({"precision": "bfloat16"}, False),
-        (GPU, False),
-        ({"strategy": "tensor_parallel"}, False),
-        ({"compile": True}, False),
-        ({"onednn": "off"}, False),
-        ({"products": "torch"}, True),
-        ({"products": "torch", "pointwise": "torch"}, False),
-    ],
-)
-def test_layers_that_are_timed_on_the_case_s_batch_want_a_proof_for_each(asked, times):
-    case = case_of("pytorch", **{"strategy": "ddp", "tuning": "tuned", **asked})
-    assert adapters()["pytorch"].tunes_to_batch(case) is times
-
-
-@pytest.mark.parametrize(
     ("adapter", "strategy", "asked", "times"),
     [
+        ("pytorch", "ddp", {}, True),
+        ("pytorch", "ddp", {"tuning": "default"}, False),
+        ("pytorch", "ddp", {"precision": "bfloat16"}, False),
+        ("pytorch", "ddp", GPU, False),
+        ("pytorch", "tensor_parallel", {}, False),
+        ("pytorch", "ddp", {"compile": True}, False),
+        ("pytorch", "ddp", {"onednn": "off"}, False),
+        ("pytorch", "ddp", {"products": "torch"}, True),
+        ("pytorch", "ddp", {"products": "torch", "pointwise": "torch"}, False),
         *(("caffempi", "single", {"precision": name}, name == "float32") for name in ("float32", "float64")),
         *((name, "allreduce", {}, name == "horovod-pytorch") for name in HOROVOD),
     ],
 )
-def test_pytorch_s_layers_are_timed_under_other_adapters_too(adapter, strategy, asked, times):
-    assert adapters()[adapter].tunes_to_batch(case_of(adapter, strategy, tuning="tuned", **asked)) is times
+def test_layers_that_are_timed_on_the_case_s_batch_want_a_proof_for_each(adapter, strategy, asked, times):
+    case = case_of(adapter, strategy, **{"tuning": "tuned", **asked})
+    assert adapters()[adapter].tunes_to_batch(case) is times
 
 
 # --- Horovod ------------------------------------------------------------------
@@ -268,20 +259,6 @@ def test_its_controller_decides_whether_ranks_meet_by_mpi(name):
         each: adapters()[name].mpi(case_of(name, "allreduce", controller=each)) for each in ("auto", "gloo", "mpi")
     }
     assert found == {"auto": "", "gloo": "", "mpi": "Open MPI"}
-
-
-@pytest.mark.parametrize("name", HOROVOD)
-def test_its_engine_is_asked_with_knobs_of_its_own(name):
-    """A case of Horovod's has none of them."""
-    case = case_of(name, "allreduce")
-    assert adapters()[name].unsupported(case) is None
-    assert isinstance(adapters()[name].environ(case, PYTHON), dict)
-
-
-def test_on_gpus_horovod_has_the_precisions_of_pytorch():
-    ours, engine = (adapters()[name].capabilities for name in ("horovod-pytorch", "pytorch"))
-    assert set(ours.precisions_on("cuda")) == set(engine.precisions_on("cuda"))
-    assert ours.precisions_on("cpu") == ("float32", "float64")
 
 
 # --- MXNet's libraries ----------------------------------------------------------
