@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from adapters.pytorch import candidates
-from adapters.pytorch.candidates import WAYS, by_way, choose, knob_of, tried
+from adapters.pytorch.candidates import WAYS, choose, knob_of, tried
 from adapters.pytorch.lower import attempt
 from adapters.pytorch.net import Net
 from suite.worker.contract import Unsupported
@@ -188,10 +188,6 @@ def test_a_proof_chooses_by_the_measured_case_s_batch(times, trainer, cache):
     assert all(" of 16x" in key for key in json.loads(path.read_text()))
 
 
-def test_layers_by_way():
-    assert by_way({"a": "torch", "b": "onednn", "c": "torch"}) == {"onednn": ["b"], "torch": ["a", "c"]}
-
-
 @pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
 @pytest.mark.parametrize("way", WAYS["pointwise"])
 def test_every_way_is_proven(trainer, tmp_path, way, memory_format):
@@ -203,8 +199,7 @@ def test_every_way_is_proven(trainer, tmp_path, way, memory_format):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "options"),
-    [("fsdp", {}), ("ddp", {}), ("zero1", {}), ("pipeline", {"model_parallel_size": 2, "microbatches": 2})],
+    ("strategy", "options"), [("fsdp", {}), ("pipeline", {"model_parallel_size": 2, "microbatches": 2})]
 )
 def test_strategies_train_by_the_same_ways(proven, strategy, options):
     pieces = options.get("microbatches", 1)
