@@ -29,14 +29,9 @@ def pytest_configure(config):
 def experiment(tmp_path, request):
     """Measures a plan at a scale, changed, unproven or over a laboratory's hosts, and reports; what came of it."""
 
-    def run(
-        name,
-        scale="",
-        laboratory=None,
-        changes=(),
-        proofs=True,
-    ):
+    def run(name, scale="", laboratory=None, changes=(), proofs=True):
         began, folder = time.monotonic(), tmp_path / Path(name).stem
+        site = folder.with_name(f"{folder.name}-site")
         scaled = ("--scale", scale) if scale else ()
         hosts = ("--hosts", ",".join(laboratory.layout.hosts)) if laboratory else ()
         changed = [word for change in changes for word in ("--set", change)]
@@ -44,12 +39,12 @@ def experiment(tmp_path, request):
         words = ("run", name, *scaled, *changed, *hosts, *unproven, "-o", str(folder), "--json")
         measured = stagebench(*words, laboratory=laboratory)
         assert measured.returncode == 0, measured.stdout + measured.stderr
-        reported = stagebench("report", str(folder), "-o", str(tmp_path / "site"))
+        reported = stagebench("report", str(folder), "-o", str(site))
         assert reported.returncode == 0, reported.stderr
         request.config.stash[MINUTES][Path(name).stem, scale] = (time.monotonic() - began) / 60
-        pages = {page.name: page.read_text() for page in (tmp_path / "site").glob("*.html")}
+        pages = {page.name: page.read_text() for page in site.glob("*.html")}
         outcomes = json.loads(measured.stdout)["outcomes"]
-        return SimpleNamespace(folder=RunFolder.open(folder), outcomes=outcomes, site=tmp_path / "site", pages=pages)
+        return SimpleNamespace(folder=RunFolder.open(folder), outcomes=outcomes, site=site, pages=pages)
 
     return run
 
