@@ -49,7 +49,6 @@ WAYS = [
     Way("pytorch", "parameter_server", "ssh", "tensorpipe"),
     Way("tensorflow", "multiworker_mirrored", "ssh", "ring over grpc"),
     Way("tensorflow", "parameter_server", "ssh", "grpc"),
-    Way("mxnet", "dist_sync", "ssh", "ps-lite"),
     Way("mxnet", "dist_async", "ssh", "ps-lite"),
     Way("mxnet", "dist_device_sync", "ssh", "ps-lite", {"devices": 2}, 2),
     Way("cntk", "data_parallel", "mpiexec", "mpi: Open MPI v"),
