@@ -191,7 +191,8 @@ def ours(name, tuning, initial, batch):
     return step, loss
 
 
-def block(step, loss, steps):
+def block(way, steps):
+    step, loss = way
     begin = time.perf_counter()
     for _ in range(steps):
         step()
@@ -211,11 +212,11 @@ def compared(name, size, tuning, rounds):
     ways = {**{way: (loop.step, loop.loss) for way, loop in loops.items()}, "ours": mine}
     losses = {way: [step() or loss() for _ in range(5)] for way, (step, loss) in ways.items()}
     difference = max(abs(a - b) / abs(b) for a, b in zip(losses["ours"], losses["plain"], strict=True))
-    steps = max(1, round(BLOCK_SECONDS / block(*ways["plain"], 2)))
+    steps = max(1, round(BLOCK_SECONDS / block(ways["plain"], 2)))
     times = {way: [] for way in ways}
     for number in range(max(rounds, round(LINE_SECONDS / (2 * BLOCK_SECONDS)) if steps > 1 else 0)):
         for way in list(ways)[:: -1 if number % 2 else 1]:
-            times[way].append(block(*ways[way], steps))
+            times[way].append(block(ways[way], steps))
     ratios = {way: [a / b for a, b in zip(times[way], times["ours"], strict=True)] for way in loops}
     medians = {way: statistics.median(found) for way, found in ratios.items()}
     plain_ms, ours_ms = (statistics.median(times[way]) * 1e3 for way in ("plain", "ours"))
