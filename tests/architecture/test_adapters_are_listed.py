@@ -58,26 +58,20 @@ def test_a_new_folder_is_found_without_a_change_elsewhere(root, tmp_path, monkey
     assert done.stdout.split() == ["lumen"], done.stderr
 
 
-def test_every_file_of_a_strategy_is_one_s_trainer(made, root):
+def test_every_file_of_a_strategy_is_one_s_trainer_and_a_lowering_is_short(made, root):
     for adapter in made:
         named = {each.trainer.partition(":")[0].rpartition(".")[2] for each in adapter.capabilities.strategies}
         folder = root / adapter.package.replace(".", "/") / "strategies"
         assert {path.stem for path in folder.glob("[!_]*.py")} <= named
-
-
-def test_a_lowering_is_short(root):
     found = {path: len(path.read_text().splitlines()) for path in root.glob("adapters/**/lower.py")}
     assert found
     assert not {path: lines for path, lines in found.items() if lines >= 300}
 
 
-def test_tox_makes_every_adapter_s_environment(made, tox):
+def test_tox_makes_every_adapter_s_environment_and_needs_those_of_its_own_python(made, tox):
     environments = {adapter.environment for adapter in made} - {None}
     names = [name for row in ("names", "compiled", "by_name") for name in tox["base"][row].split(",")]
     assert sorted(names) == sorted(environments)
     assert {f"testenv:{name}" for name in environments} <= set(tox.sections())
-
-
-def test_every_environment_of_the_python_that_runs_tox_is_needed(tox):
     ours = {name for name in tox["base"]["names"].split(",") if "base_python" not in tox[f"testenv:{name}"]}
     assert set(tox["base"]["needed"].split(",")) == ours

@@ -102,7 +102,6 @@ def test_the_controller_imports_only_what_stagebench_depends_on(root, sources, w
         ("import torch", True),
         ("from jax import numpy", True),
         ("import requests", True),
-        ("import pytest", True),
         ("from sklearn.datasets import load_sample_images", False),
         ("from suite.contracts.case import Case", False),
     ],
@@ -130,11 +129,9 @@ def test_plugins_import_only_the_core(sources, imports_of):
     [
         ("suite/worker/loop.py", "import pydantic", True),
         ("suite/worker/loop.py", "from suite.contracts.case import Case", True),
-        ("suite/worker/loop.py", "import math", False),
         ("suite/worker/loop.py", "from PIL import Image", True),
         ("suite/worker/photographs.py", "from PIL import Image", False),
         ("workloads/graph.py", "from suite.worker import job", True),
-        ("adapters/reference/lower.py", "import torch", True),
         ("adapters/reference/lower.py", "from adapters.pytorch.lower import Net", True),
         ("adapters/reference/lower.py", "from suite.worker.trainer import Setup", False),
         ("adapters/horovod/over_mxnet.py", "from adapters.mxnet.base import MXNetTrainer", False),
@@ -197,9 +194,7 @@ def test_the_controller_and_every_plugin_load_no_framework(root, sources):
     """In a process of its own, so that nothing else has loaded one; with the frameworks installed it could."""
     half = [path for path in sources if path.parts[0] != "adapters" or path.name == "plugin.py"]
     names = [".".join(path.with_suffix("").parts).replace(".__init__", "") for path in half]
-    names = [
-        name for name in names if not name.endswith(("__main__", "_driver"))
-    ]  # run when imported; inside an engine
+    names = [each for each in names if not each.endswith(("__main__", "_driver"))]  # run when imported; in an engine
     result = subprocess.run(
         [sys.executable, "-W", "error", "-c", PROBE, *names],
         cwd=root,

@@ -16,6 +16,7 @@ from suite.contracts.case import Configuration, Placement
 from suite.contracts.hooks import PROJECT, Hooks, hookimpl
 from suite.contracts.knobs import Knob
 from suite.contracts.launcher import Launcher, Process, Request
+from suite.errors import RequestError
 from suite.results.records import About
 from suite.results.run_folder import RunFolder
 from tests.reports.made_run import MadeRun
@@ -156,6 +157,18 @@ def stagebench(toys, monkeypatch):
         return SimpleNamespace(code=result.exit_code, out=result.output, stdout=result.stdout, error=result.exception)
 
     return run
+
+
+@pytest.fixture
+def refusal(stagebench):
+    """What a command line is refused with: the message of a request's error, or of this kind."""
+
+    def message(*arguments, kind=RequestError):
+        error = stagebench(*map(str, arguments)).error
+        assert isinstance(error, kind), error
+        return str(error)
+
+    return message
 
 
 @pytest.fixture

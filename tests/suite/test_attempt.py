@@ -166,17 +166,24 @@ REPORTED = "open('reported', 'w').close();"
         (f"out.send(failed('rank 1 hung up')); {REPORTED} time.sleep(5)", "wait_for('reported');", "SIGTERM"),
     ],
 )
+@pytest.mark.usefixtures("short_grace")
 def test_a_silent_death_is_blamed_before_who_complains_of_it(tmp_path, complains, dies, number):
     result = run(tmp_path, complains, f"{dies} os.kill(os.getpid(), signal.{number})")
     assert result.outcome == "crash"
     assert result.reason.startswith(f"rank 1 was ended by {number}")
 
 
-def test_a_silent_rank_is_a_timeout_and_one_that_is_done_may_be_silent(tmp_path):
-    hangs = "out.send(Phase('build'));" + FOREVER
-    result = run(tmp_path, DONE + ";" + FOREVER, hangs, limits=Limits(total_s=20, silence_s=1))
+@pytest.mark.parametrize(
+    ("others", "reason"),
+    [
+        (["out.send(Phase('build'));" + FOREVER], "rank 1 sent no message for 1 s (silence limit) in build"),
+        ([], "all ranks were done, yet did not end"),
+    ],
+)
+def test_a_silent_rank_is_a_timeout_and_one_that_is_done_may_be_silent_while_others_are_not(tmp_path, others, reason):
+    result = run(tmp_path, DONE + ";" + FOREVER, *others, limits=Limits(total_s=20, silence_s=1))
     assert (result.outcome, result.seconds < 4) == ("timeout", True)
-    assert result.reason == "rank 1 sent no message for 1 s (silence limit) in build"
+    assert reason in result.reason
 
 
 def test_who_has_not_joined_may_have_less_patience_than_who_compiles(tmp_path):
@@ -186,12 +193,6 @@ def test_who_has_not_joined_may_have_less_patience_than_who_compiles(tmp_path):
     result = run(tmp_path / "b", compiles, FOREVER, limits=limits)
     assert result.outcome == "timeout"
     assert result.reason == "rank 1 sent no message for 1 s (silence limit) after 'hello'"
-
-
-def test_ranks_that_are_done_and_do_not_leave_are_a_timeout(tmp_path):
-    result = run(tmp_path, DONE + ";" + FOREVER, limits=Limits(total_s=20, silence_s=1))
-    assert (result.outcome, result.seconds < 4) == ("timeout", True)
-    assert "all ranks were done, yet did not end" in result.reason
 
 
 def test_the_time_limit_ends_a_rank_that_talks_and_names_its_step(tmp_path):
@@ -235,9 +236,9 @@ def test_what_a_rank_leaves_behind_is_ended(tmp_path, orphan):
 def test_the_kernel_kills_a_rank_rather_than_the_controller(tmp_path):
     both = "''.join(open(f'/proc/{pid}/oom_score_adj').read() for pid in ('self', os.getppid()))"
     run(tmp_path, f"import os;open('score', 'w').write({both});{DONE}")
-    controller = int(Path("/proc/self/oom_score_adj").read_text())
+    own = int(Path("/proc/self/oom_score_adj").read_text())
     rank, guard = map(int, (tmp_path / "score").read_text().split())
-    assert rank == 1000 > guard == controller
+    assert rank == 1000 > guard == own
 
 
 def test_a_child_that_others_started_is_left_alone(tmp_path):
@@ -254,7 +255,13 @@ def test_a_child_that_others_started_is_left_alone(tmp_path):
         other.wait()
 
 
-def test_a_person_s_interrupt_ends_the_group_and_goes_on(tmp_path):
+def test_an_error_of_the_listener_and_a_person_s_interrupt_end_the_group_and_go_on(tmp_path):
+    def listener(rank, message):
+        raise LookupError("display")
+
+    with pytest.raises(LookupError, match="display"):
+        run(tmp_path, FOREVER, on_message=listener)
+    assert running_in(tmp_path) == []
     threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, FOREVER, FOREVER)
@@ -278,15 +285,6 @@ def test_a_second_interrupt_while_the_group_is_ended_takes_no_child_from_its_wai
     assert running_in(tmp_path) == []
 
 
-def test_an_error_of_the_listener_ends_the_group(tmp_path):
-    def listener(rank, message):
-        raise LookupError("display")
-
-    with pytest.raises(LookupError, match="display"):
-        run(tmp_path, FOREVER, on_message=listener)
-    assert running_in(tmp_path) == []
-
-
 # A container's process 1 has no parent but the kernel, and is the parent of all orphans.
 CONTAINED = pytest.param(
     ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child"),
@@ -295,26 +293,30 @@ CONTAINED = pytest.param(
 )
 
 
-@pytest.mark.parametrize("inside", [pytest.param((), id="on a host"), CONTAINED])
-@pytest.mark.parametrize("killed", ["controller", "guard"])
-def test_ranks_and_what_they_started_do_not_outlive(tmp_path, killed, inside):
-    orphan, rank = ORPHANS["own session" if killed == "guard" else "a daemon's ways"], "open('up', 'w').close()"
-    program = f"""
+def controller(folder, body):
+    """The program of a controller of one rank, which does this."""
+    return f"""
 import sys
 sys.path[:0] = [{str(CHECKOUT)!r}]
 from pathlib import Path
 from suite.processes.attempt import Limits, run
 from suite.contracts.launcher import Process
-tokens = (sys.executable, "-c", {f"import subprocess, time; {orphan}; {rank}; {FOREVER}"!r})
-run([Process(tokens, rank=0)], 1, Path({str(tmp_path)!r}), Limits(100, 100), print)
+run([Process((sys.executable, "-c", {body!r}), rank=0)], 1, Path({str(folder)!r}), Limits(100, 100), print)
 """
+
+
+@pytest.mark.parametrize("inside", [pytest.param((), id="on a host"), CONTAINED])
+@pytest.mark.parametrize("killed", ["controller", "guard"])
+def test_ranks_and_what_they_started_do_not_outlive(tmp_path, killed, inside):
+    orphan, rank = ORPHANS["own session" if killed == "guard" else "a daemon's ways"], "open('up', 'w').close()"
+    program = controller(tmp_path, f"import subprocess, time; {orphan}; {rank}; {FOREVER}")
     started = subprocess.Popen([*inside, sys.executable, "-c", program])
     wait_until(lambda: (tmp_path / "up").exists() and len(running_in(tmp_path)) == 3)
-    controller = psutil.Process(started.pid)
+    parent = psutil.Process(started.pid)
     if inside:
-        (controller,) = controller.children()
-    (guard,) = controller.children()
-    (guard if killed == "guard" else controller).kill()
+        (parent,) = parent.children()
+    (guard,) = parent.children()
+    (guard if killed == "guard" else parent).kill()
     started.wait(10)
     wait_until(lambda: running_in(tmp_path) == [])
 
@@ -323,16 +325,13 @@ run([Process(tokens, rank=0)], 1, Path({str(tmp_path)!r}), Limits(100, 100), pri
 def test_a_container_s_first_process_waits_for_what_it_is_handed(tmp_path, inside):
     """Of a guard that was killed, as for want of memory: the rank, and what the rank has started."""
     body = f"import os, subprocess, time; {ORPHANS['own session']}; os.kill(os.getppid(), 9); {FOREVER}"
-    program = f"""
-import sys
-sys.path[:0] = [{str(CHECKOUT)!r}]
-from pathlib import Path
+    program = (
+        controller(tmp_path, body)
+        + """
 import psutil
-from suite.processes.attempt import Limits, run
-from suite.contracts.launcher import Process
-run([Process((sys.executable, "-c", {body!r}), rank=0)], 1, Path({str(tmp_path)!r}), Limits(100, 100), print)
 print([(child.name(), child.status()) for child in psutil.Process().children()])
 """
+    )
     done = subprocess.run([*inside, sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.stdout == "[]\n", done.stderr
 
@@ -390,10 +389,12 @@ def test_what_an_earlier_attempt_left_is_not_taken_for_this_one_s(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["job.json", "launcher-0.log"]
 
 
-def test_a_folder_that_cannot_be_written_is_named_with_its_remedy(tmp_path):
+def test_a_folder_that_cannot_be_written_is_named_with_its_remedy_and_one_that_is_gone_is_no_full_disk(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match=r"cannot prepare .*file/attempt: Not a directory; .* -o"):
         attempt.run([rank(0, DONE)], 1, tmp_path / "file" / "attempt", LIMITS, print)
+    assert attempt.free(tmp_path / "none") == math.inf
+    assert attempt.free(tmp_path) < math.inf
 
 
 def test_a_disk_that_was_full_when_a_rank_ended_is_named_though_there_is_room_again(tmp_path, monkeypatch, short_grace):
@@ -424,11 +425,6 @@ def test_the_disk_of_one_that_could_not_be_started_is_looked_at_before_what_is_l
     monkeypatch.setattr(processes, "guarded", lambda process: ["/none"])
     found = attempt.run([Process(("/none",), rank=0)], 1, tmp_path, LIMITS, print)
     assert found.reason.endswith(f"the disk of {tmp_path} is full: free some space or name another folder with -o")
-
-
-def test_a_folder_that_is_gone_is_no_full_disk(tmp_path):
-    assert attempt.free(tmp_path / "none") == math.inf
-    assert attempt.free(tmp_path) < math.inf
 
 
 def test_processes_get_no_input_no_broken_pipes_and_not_our_python_variables(tmp_path, monkeypatch):

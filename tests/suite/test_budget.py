@@ -5,14 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from suite.analysis.budget import (
-    STAGES,
-    budget_of,
-    joined_differences,
-    mean_difference,
-    over_processes,
-    pairs,
-)
+from suite.analysis.budget import STAGES, budget_of, joined_differences, mean_difference, over_processes, pairs
 from suite.analysis.overlappable import overlappable
 from suite.results.rank_report import Rank
 from suite.worker.contract import LayerTimes
@@ -74,7 +67,7 @@ def test_stages_are_those_of_a_machine_as_fast_as_in_the_native_pass():
     assert apart.forward == found.forward, "in turns, ranks wait for each other"
 
 
-def test_differences_are_means_of_pairs_with_intervals():
+def test_differences_are_means_of_pairs_with_intervals_round_by_round():
     exchange = turns((0.9, 0.7), (1.1, 0.8), (0.9, 0.7), (1.1, 0.8))
     alone = turns(*[(1.0, 0.3)] * 4)
     budget = budget_of([rank(number, compute_only=exchange, comm_only=alone) for number in range(2)])
@@ -86,6 +79,13 @@ def test_differences_are_means_of_pairs_with_intervals():
     assert budget.hidden_communication.value == pytest.approx(0.05)
     assert budget.hidden_communication.high == pytest.approx(0.05 + reach, rel=1e-3)
     assert closed_sum(budget) == pytest.approx(budget.native, rel=1e-12)
+    # A machine that gets twice as slow from round to round: each has 0.3 s to hide of every second, and hides them.
+    slower = (1.0, 2.0, 4.0, 8.0)
+    alone, exchange = (turns(*[(one, share * one) for one in slower]) for share in (0.8, 0.5))
+    budget = budget_of([rank(number, compute_only=alone, comm_only=exchange) for number in range(2)])
+    assert (budget.comm_only, budget.hidden) == pytest.approx((0.5 * 15 / 4, 0.3 * 15 / 4))
+    found, spread = budget.hidden_communication, mean_difference([0.3 * one for one in slower])
+    assert (found.value, found.low, found.high) == pytest.approx((spread.value, spread.low, spread.high))
 
 
 def test_a_stage_that_happens_inside_another_one_has_no_figure():
@@ -112,18 +112,6 @@ def test_waiting_for_the_last_rank_is_no_more_than_what_is_exposed():
         assert budget.waiting.value == budget.communication == pytest.approx(0.1)
         assert budget.waiting.high == budget.communication
         assert budget.to_dict()["waiting"] == budget.waiting
-
-
-def test_hidden_communication_is_told_round_by_round():
-    """A machine that gets twice as slow from round to round: each has 0.3 s to hide of every second, and hides them."""
-    slower = (1.0, 2.0, 4.0, 8.0)
-    alone = turns(*[(one, 0.8 * one) for one in slower])
-    exchange = turns(*[(one, 0.5 * one) for one in slower])
-    budget = budget_of([rank(number, compute_only=alone, comm_only=exchange) for number in range(2)])
-    assert budget.comm_only == pytest.approx(0.5 * 15 / 4)
-    assert budget.hidden == pytest.approx(0.3 * 15 / 4)
-    found, spread = budget.hidden_communication, mean_difference([0.3 * one for one in slower])
-    assert (found.value, found.low, found.high) == pytest.approx((spread.value, spread.low, spread.high))
 
 
 def test_waiting_for_the_last_rank_is_what_the_rank_that_waits_least_waits():
@@ -160,12 +148,9 @@ def test_the_interval_of_a_difference_covers_at_every_ratio_of_scatter(processes
         found = joined_differences([mean_difference(each) for each in several])
         covered += found.low <= 0.0 <= found.high
     assert covered / draws >= 0.93
-
-
-def test_an_interval_of_one_process_says_that_it_is_of_its_rounds():
     one, other = mean_difference([1.0, 1.1, 0.9]), mean_difference([1.0, 1.2])
-    assert (joined_differences([one]).processes, joined_differences([one]).of) == (1, 3)
-    assert (joined_differences([one, other]).processes, joined_differences([one, other]).of) == (2, 2)
+    told = [joined_differences(each) for each in ([one], [one, other])]
+    assert [(each.processes, each.of) for each in told] == [(1, 3), (2, 2)], "of one process: of its rounds"
 
 
 def test_a_pair_s_sides_are_the_slowest_rank_s_and_none_where_a_rank_lacks_them():
@@ -308,14 +293,10 @@ def test_what_can_be_hidden_of_an_exchange(rows, comm_only, update, backward, hi
     assert found == (hidden if hidden is None else pytest.approx(hidden))
 
 
-def test_gradients_leave_when_they_are_complete_whatever_the_layers_order():
+def test_gradients_leave_when_they_are_complete_whatever_the_layers_order_if_it_was_seen():
     first, second = layers((1, 5), (1, 5))
     swapped = [first._replace(ready_s=1.0), second._replace(ready_s=2.0)]
     assert overlappable(swapped, comm_only=20, update=4) == overlappable([first, second], comm_only=20, update=4)
-
-
-def test_a_gradient_that_nobody_saw_complete_is_no_figure():
-    first, second = layers((1, 5), (1, 5))
     assert overlappable([first, second._replace(ready_s=None)], comm_only=1, update=1) is None
 
 

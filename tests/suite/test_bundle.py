@@ -28,9 +28,7 @@ PACKAGE = {
 
 class Vendor(Adapter):
     contract = 3
-    name = "vendor"
-    title = "Vendor"
-    package = "vendor.fast"
+    name, title, package = "vendor", "Vendor", "vendor.fast"
     capabilities = None
 
 
@@ -69,12 +67,17 @@ def test_it_holds_the_worker_half_and_this_adapter_s_worker_side_only(vendor, tm
     assert os.listdir(tmp_path / "bundles") == ["vendor"]
 
 
-def test_what_it_builds_on_travels_with_it_and_counts(vendor, tmp_path):
+def test_what_it_builds_on_travels_with_it_and_its_digest_follows_the_worker_side(vendor, tmp_path):
     alone = bundle.digest(vendor)
     vendor.builds_on = ("vendor.other",)
     found = files(bundle.write(vendor, tmp_path / "vendor"))
     assert {"vendor/fast/worker.py", "vendor/other/worker.py"} < set(found)
     assert bundle.digest(vendor) != alone
+    before = bundle.digest(vendor)
+    (tmp_path / "site/vendor/fast/plugin.py").write_text("CONTROLLER = 2\n")
+    assert bundle.digest(vendor) == before, "the plugin is the controller's"
+    (tmp_path / "site/vendor/fast/lower.py").write_text("# faster\n")
+    assert bundle.digest(vendor) != before
     vendor.builds_on = ("vendor.gone",)
     with raising(RequestError, "vendor.gone"):
         bundle.sources(vendor)
@@ -96,14 +99,6 @@ def test_bundle_json_names_every_file_s_digest_and_writing_again_keeps_them(vend
     assert bundle.written_digest(written) == bundle.digest(adapter)
     (written / "workloads" / "graph.py").write_text("# another one\n")
     assert bundle.written_digest(written) != bundle.digest(adapter)
-
-
-def test_the_digest_follows_the_worker_side_and_not_the_plugin(vendor, tmp_path):
-    before = bundle.digest(vendor)
-    (tmp_path / "site/vendor/fast/plugin.py").write_text("CONTROLLER = 2\n")
-    assert bundle.digest(vendor) == before
-    (tmp_path / "site/vendor/fast/lower.py").write_text("# faster\n")
-    assert bundle.digest(vendor) != before
 
 
 @pytest.mark.parametrize("about", ["whole", "torn"])

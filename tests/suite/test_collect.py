@@ -114,7 +114,7 @@ def test_a_case_twice_other_rules_code_or_versions_are_refused(runs, tmp_path):
         collect([first, second], tmp_path / "all")
 
 
-def test_figures_of_another_method_are_refused(runs, tmp_path):
+def test_figures_of_another_method_and_an_invalid_record_are_refused(runs, tmp_path):
     (first, _), (second, _) = runs
     folder = RunFolder.open(second)
     for record in list(folder.records()):
@@ -122,10 +122,6 @@ def test_figures_of_another_method_are_refused(runs, tmp_path):
     why = f"give figures of different methods ({METHOD} and {METHOD + 1})"
     with pytest.raises(RequestError, match=unlike(first, second, why)):
         collect([first, second], tmp_path / "all")
-
-
-def test_a_run_with_an_invalid_record_is_not_collected(runs, tmp_path):
-    (first, _), (second, _) = runs
     path = next((second / "records").iterdir())
     path.write_text("{}")
     with raising(RequestError, f"records/{path.name}"):

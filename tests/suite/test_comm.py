@@ -32,15 +32,7 @@ def wired(startable, monkeypatch):
     startable.adapters["alpha"].backends = (
         *(Backend(name, "text over TCP", f"wires:{kind}", "ddp") for name, kind in kinds.items()),
         Backend("narrow", "one operation", "wires:Wire", "ddp", ("broadcast",)),
-        Backend(
-            "elsewhere",
-            "",
-            "wires:Wire",
-            "ddp",
-            environment="nowhere",
-            requires=("nowhere",),
-            remedy="tox run -e nowhere",
-        ),
+        Backend("elsewhere", "", "wires:Wire", "ddp", environment="nowhere", requires=("nowhere",), remedy="make it"),
     )
     return startable
 
@@ -48,12 +40,9 @@ def wired(startable, monkeypatch):
 @pytest.mark.parametrize(
     ("option", "sizes"),
     [
-        ("4:256", (4, 16, 64, 256)),
         ("4:252", (4, 16, 64)),
         ("1K:1M", (1024, 4096, 16384, 65536, 262144, 1048576)),
-        ("16M", (1 << 24,)),
         ("4b:16B", (4, 16)),
-        ("12:60", (12, 48)),
         ("1KiB", (1024,)),
     ],
 )
@@ -66,12 +55,9 @@ def test_sizes(option, sizes):
     [
         ("", "'' is no message size"),
         ("3", "multiples of 4"),
-        ("0:4", "'0' is no message size"),
-        ("4:", "'' is no message size"),
         ("1M:4", "ends below its beginning"),
         ("4:16:64", "'16:64' is no message size"),
         ("16G", "at most 8G"),
-        ("-4", "'-4' is no message size"),
     ],
 )
 def test_what_is_no_size_is_named(option, words):
@@ -122,20 +108,10 @@ def test_networks_alone_leave_the_sizes_out_and_operations_alone_the_networks(to
 FIXED = {"sizes": "4", "seconds": 0.0}
 
 
-def test_ranks_are_two_on_a_host_and_one_on_each_of_several(toys):
-    nothing = dict.fromkeys(("op", "workload", "ranks", "launcher"))
-    assert asked_for(**nothing, hosts=None, **FIXED).ranks == 2
-    assert asked_for(**nothing, hosts="a,b", **FIXED).ranks == 1
-    assert asked_for(**{**nothing, "ranks": 4}, hosts="a,b", **FIXED).ranks == 4
-    assert asked_for(**nothing, hosts="localhost", **FIXED).hosts == ()
-    assert asked_for(**nothing, hosts=None, nodes=2, **FIXED).ranks == 1
-
-
-def test_nodes_need_no_names_where_the_launcher_chooses_them(wired):
-    nothing = dict.fromkeys(("op", "workload", "ranks"))
-
-    def placement(hosts, nodes, launcher):
-        asked = asked_for(**nothing, hosts=hosts, nodes=nodes, launcher=launcher, **FIXED)
+def test_ranks_are_two_on_a_host_and_one_on_each_of_several_whose_names_a_launcher_may_choose(wired):
+    def placement(hosts, nodes, launcher, ranks=None):
+        nothing = dict.fromkeys(("op", "workload"))
+        asked = asked_for(**nothing, hosts=hosts, nodes=nodes, launcher=launcher, ranks=ranks, **FIXED)
         (found,) = {resolved.case.placement for resolved in collectives(asked, offers()["wire"], by_name())}
         return found
 
@@ -143,7 +119,9 @@ def test_nodes_need_no_names_where_the_launcher_chooses_them(wired):
     assert placement(None, 3, None) == Placement(nodes=3, ranks_per_node=1, launcher="many")
     assert placement("a,b", 2, None) == placement("a,b", None, None)
     assert placement("a,b", None, None) == Placement(nodes=2, ranks_per_node=1, launcher="many", hosts=("a", "b"))
-    assert placement(None, None, None) == Placement(nodes=1, ranks_per_node=2, launcher="local")
+    assert placement("a,b", None, None, ranks=4).ranks_per_node == 4
+    here = Placement(nodes=1, ranks_per_node=2, launcher="local")
+    assert placement(None, None, None) == placement("localhost", None, None) == here
 
 
 def test_every_operation_on_two_ranks_with_records_and_json(stagebench, wired, tmp_path):
@@ -217,7 +195,7 @@ def test_a_wrong_result_is_a_crash_that_names_the_place(stagebench, wired, tmp_p
     assert "rank 1: WrongResult: broadcast of 1 numbers: rank 1 of 2 has" in told.out
 
 
-def test_what_has_a_record_is_not_measured_again(stagebench, wired, tmp_path):
+def test_what_has_a_record_is_not_measured_again(stagebench, refusal, wired, tmp_path):
     command = ("comm", "--backend", "wire", "--op", "broadcast", "--op", "all-gather", *FAST, "-o", str(tmp_path))
     assert stagebench(*command).code == 0
     first, second = sorted((tmp_path / "records").iterdir())
@@ -227,12 +205,11 @@ def test_what_has_a_record_is_not_measured_again(stagebench, wired, tmp_path):
     assert "2 cases, 2 processes, 1 of them measured before" in told.out
     assert first.stat().st_mtime_ns == before
     assert second.exists()
-    other = stagebench("comm", "--backend", "wire", "--op", "broadcast", *FAST, "-o", str(tmp_path))
-    assert isinstance(other.error, RequestError)
-    assert "was begun with another plan" in str(other.error)
+    other = refusal("comm", "--backend", "wire", "--op", "broadcast", *FAST, "-o", tmp_path)
+    assert "was begun with another plan" in other
 
 
-def test_what_a_backend_lacks_is_skipped_and_named_when_asked_for(stagebench, wired, tmp_path):
+def test_what_a_backend_lacks_is_skipped_and_named_when_asked_for(stagebench, refusal, wired, tmp_path):
     everything = stagebench("comm", "--backend", "narrow", *FAST, "-o", str(tmp_path / "a"), "--json")
     assert everything.code == 0
     assert json.loads(everything.out)["outcomes"] == {"ok": 1}
@@ -240,19 +217,17 @@ def test_what_a_backend_lacks_is_skipped_and_named_when_asked_for(stagebench, wi
     asked = stagebench(*command, "-o", str(tmp_path / "b"))
     assert asked.code == 0
     assert "unsupported: narrow all-reduce, 2 ranks: narrow has no all-reduce; it has broadcast" in asked.out
-    half = stagebench(*command[:-4], "--op", "broadcast", "--dtype", "bfloat16", "-o", str(tmp_path / "d"))
-    assert "narrow exchanges no bfloat16; it exchanges float32" in str(half.error)
-    nothing = stagebench("comm", "--backend", "narrow", "--workload", "mnist_small", "-o", str(tmp_path / "c"))
-    assert isinstance(nothing.error, RequestError)
+    half = refusal(*command[:-4], "--op", "broadcast", "--dtype", "bfloat16", "-o", tmp_path / "d", kind=Unavailable)
+    assert "narrow exchanges no bfloat16; it exchanges float32" in half
+    assert refusal("comm", "--backend", "narrow", "--workload", "mnist_small", "-o", tmp_path / "c")
 
 
-def test_what_is_not_here_is_unavailable_with_the_remedy(stagebench, wired, tmp_path):
-    told = stagebench("comm", "--backend", "elsewhere", *FAST, "-o", str(tmp_path))
-    assert isinstance(told.error, Unavailable)
-    assert "tox run -e nowhere" in str(told.error)
-    told = stagebench("comm", "--backend", "wire", "--launcher", "many", *EVERY, *FAST, "-o", str(tmp_path))
-    assert isinstance(told.error, Unavailable)
-    assert "no manyexec" in str(told.error)
+def test_what_is_not_here_is_unavailable_with_the_remedy(refusal, wired, tmp_path):
+    for words, remedy in (
+        (("--backend", "elsewhere"), "make it"),
+        (("--backend", "wire", "--launcher", "many", *EVERY), "no manyexec"),
+    ):
+        assert remedy in refusal("comm", *words, *FAST, "-o", tmp_path, kind=Unavailable)
 
 
 @pytest.mark.parametrize(
@@ -270,10 +245,8 @@ def test_what_is_not_here_is_unavailable_with_the_remedy(stagebench, wired, tmp_
         (("--ranks", "1", "--hosts", "a"), "one rank altogether"),
     ],
 )
-def test_slips_are_answered_before_anything_starts(stagebench, wired, tmp_path, arguments, words):
-    told = stagebench("comm", *arguments, "-o", str(tmp_path / "run"))
-    assert isinstance(told.error, RequestError)
-    assert words in str(told.error)
+def test_slips_are_answered_before_anything_starts(refusal, wired, tmp_path, arguments, words):
+    assert words in refusal("comm", *arguments, "-o", tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -282,7 +255,7 @@ def test_list_backends(stagebench, wired):
     assert rows["wire"]["here"]
     assert rows["narrow"]["operations"] == ["broadcast"]
     assert not rows["elsewhere"]["here"]
-    assert "tox run -e nowhere" in rows["elsewhere"]["problem"]
+    assert "make it" in rows["elsewhere"]["problem"]
 
 
 def test_sizes_for_which_the_budget_does_not_last_are_named(stagebench, wired, tmp_path):

@@ -125,6 +125,12 @@ def test_a_row_that_was_measured_on_another_machine_than_the_others_is_marked(ru
     assert found == [[], marks]
 
 
+def test_hosts_that_the_plan_names_may_differ_from_other_hosts(run):
+    for cpu in "AB":
+        run.changed(run.add(case_of(placement=Placement(hosts=(cpu,)), sampling=FULL)), on(cpu=cpu))
+    assert [row.marks for row in summarise(run.folder)] == [["no proof"], ["no proof"]]
+
+
 LIMITS = {"most_sm_clock_hz": 1.98e9, "power_limit_watts": 700.0, "persistence": True, "ecc": True}
 NOW = {"governor": "performance", "gpu_driver": "580.95", "gpu_settings": [LIMITS]}
 
@@ -159,28 +165,8 @@ def test_a_row_that_went_on_under_another_driver_or_governor_is_marked(run, devi
     assert [row.comparable for row in rows] == [True, not marked, True]
 
 
-def test_a_run_that_goes_on_under_another_governor_says_so(run):
-    bench = next(iter(run.folder.hosts().values()))
-    run.folder.write_host(within(bench, **NOW))
-    run.add(case_of())
-    assert moved(run.folder, within(bench, **NOW)) is None
-    assert moved(run.folder, bench) is None, "it hides them"
-    told = moved(run.folder, within(bench, **NOW | {"governor": "powersave"}))
-    assert "was begun with governor performance, GPU driver 580.95, and this machine now has governor powersave" in told
-    told = moved(run.folder, within(bench, **NOW | {"gpu_settings": [LIMITS | {"power_limit_watts": 500.0}]}))
-    most = "GPU clock at most 1980 MHz, power limit {} W, ECC on"
-    assert f"was begun with {most.format(700)}, and this machine now has {most.format(500)}; rows" in told
-
-
-def test_hosts_that_the_plan_names_may_differ_from_other_hosts(run):
-    for host, cpu in (("a", "A"), ("b", "B")):
-        case = run.add(case_of(placement=Placement(hosts=(host,)), sampling=FULL))
-        run.changed(case, on(cpu=cpu))
-    assert [row.marks for row in summarise(run.folder)] == [["no proof"], ["no proof"]]
-
-
-def test_a_run_that_goes_on_elsewhere_says_so(run):
-    bench = next(iter(run.folder.hosts().values()))
+def test_a_run_that_goes_on_elsewhere_or_under_another_governor_says_so(run):
+    (bench,) = run.folder.hosts().values()
     assert moved(run.folder, within(bench, cpu="B")) is None, "nothing was measured yet"
     run.add(case_of())
     assert moved(run.folder, bench.but(host="twin")) is None
@@ -188,6 +174,14 @@ def test_a_run_that_goes_on_elsewhere_says_so(run):
     assert told.startswith(f"{run.folder.path} was begun on AMD EPYC 7B13, 1 NVIDIA H1")
     assert ", and this is B, 1 NVIDIA H1" in told
     assert told.endswith("go on there, or name a new folder with -o")
+    run.folder.write_host(within(bench, **NOW))
+    assert moved(run.folder, within(bench, **NOW)) is None
+    assert moved(run.folder, bench) is None, "it hides them"
+    told = moved(run.folder, within(bench, **NOW | {"governor": "powersave"}))
+    assert "was begun with governor performance, GPU driver 580.95, and this machine now has governor powersave" in told
+    told = moved(run.folder, within(bench, **NOW | {"gpu_settings": [LIMITS | {"power_limit_watts": 500.0}]}))
+    most = "GPU clock at most 1980 MHz, power limit {} W, ECC on"
+    assert f"was begun with {most.format(700)}, and this machine now has {most.format(500)}; rows" in told
 
 
 @pytest.mark.parametrize(("core_of", "marks"), [([0, 1], []), ([0, 0], ["more threads than cores"]), ([], [])])
@@ -249,11 +243,8 @@ def test_a_run_of_an_older_method_is_compared_within_itself(run):
     for case in cases:
         run.changed(case, put(1, "method"))
     assert [row.against.verdict for row in summarise(run.folder)] == ["leads", "slower"]
-
-
-@pytest.mark.parametrize("change", [{"straggler": 0.5}, {"placement": Placement(share_devices=True)}])
-def test_what_slows_a_row_down_on_purpose_is_compared_with_its_like(change):
-    assert group(case_of().on(**change)) != group(case_of())
+    for change in ({"straggler": 0.5}, {"placement": Placement(share_devices=True)}):
+        assert group(case_of().on(**change)) != group(case_of()), "what slows a row down on purpose has its own group"
 
 
 def timed(samples, wall_s, **fields):

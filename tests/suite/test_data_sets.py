@@ -43,7 +43,7 @@ def folder(tmp_path_factory):
     return path
 
 
-def test_photographs_are_a_folder_per_class_of_one_size(folder):
+def test_photographs_are_a_folder_per_class_of_one_size(folder, tmp_path):
     found = images(folder)
     assert [path.parent.name for path in found] == ["class0000"] * 2 + ["class0001"] * 2 + ["class0002"] * 2
     assert {header(path) for path in found} == {(120, 90)}
@@ -53,13 +53,10 @@ def test_photographs_are_a_folder_per_class_of_one_size(folder):
     image, label = source.sample(5)
     assert (image.shape, label, len(source)) == ((3, 64, 64), 2, 6)
     assert image.std() > 0.1, "a photograph is not flat"
+    sizes = [path.stat().st_size for path in photographs(Photographs(tmp_path / "p", classes=2, images=3))]
+    assert 70_000 < np.mean(sizes) < 150_000, "the typical size is ImageNet's"
     recipe = Recipe(3, 2, 120, 90, 1, 97)
     assert marker_of(folder) == Marker("stagebench data make imagenet-like", recipe, complete=True)
-
-
-def test_typical_size_is_that_of_imagenet(tmp_path):
-    sizes = [path.stat().st_size for path in photographs(Photographs(tmp_path / "p", classes=2, images=3))]
-    assert 70_000 < np.mean(sizes) < 150_000
 
 
 def test_the_same_seed_gives_the_same_files_and_another_does_not(folder, tmp_path):
@@ -69,23 +66,27 @@ def test_the_same_seed_gives_the_same_files_and_another_does_not(folder, tmp_pat
     assert not set(hashes(tmp_path / "other").values()) & set(hashes(folder).values())
 
 
+def test_a_set_is_located_or_its_remedy_named(folder, data_home):
+    alexnet = WORKLOADS["alexnet"]
+    assert locate("synthetic", alexnet) is None
+    assert locate(str(folder), alexnet) == DataSet("folder", str(folder))
+    for place, words in (("real", "stagebench data make imagenet-like"), (str(folder / "nothing"), "not there")):
+        with pytest.raises(Unavailable, match=words):
+            locate(place, alexnet)
+
+
 def test_an_interrupted_making_continues_and_what_is_empty_is_made_again(folder, data_home):
     unfinished = data_home / "imagenet-like"
     list(islice(photographs(small(unfinished)), 3))
     assert made("imagenet-like") is None, "an incomplete set is not offered"
-    empty, *whole = images_so_far(unfinished)
+    empty, *whole = unfinished.rglob("*.jpg")
+    assert len(whole) == 2
     empty.write_bytes(b"")  # as a power failure leaves one
     kept = {path: path.stat().st_mtime_ns for path in whole}
     list(photographs(small(unfinished)))
     assert made("imagenet-like") == unfinished
     assert hashes(unfinished) == hashes(folder)
     assert all(path.stat().st_mtime_ns == when for path, when in kept.items()), "what was there is not made again"
-
-
-def images_so_far(folder: Path) -> list[Path]:
-    found = list(folder.rglob("*.jpg"))
-    assert len(found) == 3
-    return found
 
 
 def test_a_folder_made_otherwise_is_refused(folder, tmp_path):
@@ -128,16 +129,6 @@ def test_digits_are_28_by_28_and_readable(data_home):
     assert len(open_source(spec, (1, 28, 28), 10)) == 1797
 
 
-def test_locate(folder, data_home):
-    alexnet = WORKLOADS["alexnet"]
-    assert locate("synthetic", alexnet) is None
-    assert locate(str(folder), alexnet) == DataSet("folder", str(folder))
-    with pytest.raises(Unavailable, match="stagebench data make imagenet-like"):
-        locate("real", alexnet)
-    with pytest.raises(Unavailable, match="not there"):
-        locate(str(folder / "nothing"), alexnet)
-
-
 def test_home_follows_the_environment(monkeypatch, tmp_path):
     assert home() == tmp_path / "data-home"
     monkeypatch.setenv("STAGEBENCH_CACHE", str(tmp_path / "cache"))
@@ -160,8 +151,8 @@ def test_unreadable_images_are_found(tmp_path):
     (tmp_path / "a" / "text.png").write_text("no image")
     good, half, text = problems(images(tmp_path))
     assert good is None
-    assert half is not None
-    assert text is not None
+    assert half
+    assert text
     assert "half.jpg: image file is truncated" in half
     assert "text.png: not an image whose format is known" in text
 

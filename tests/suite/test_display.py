@@ -111,17 +111,19 @@ def test_a_pipe_gets_a_line_for_each_event():
 
 
 @pytest.mark.parametrize("live", [False, True])
-def test_a_reason_of_several_cases_is_printed_once_before_anything_starts(live):
+def test_a_reason_of_several_cases_is_printed_once_before_anything_starts_and_a_note_is_a_line(live):
     terminal, stream = Terminal(120), io.StringIO()
     display = terminal.display if live else plain(stream)
     missing = [entry(case, "unavailable", "tox run -e alpha") for case in (ONE, TWO)]
     display.begin([*missing, entry(TWO, "unsupported", "alpha is superstitious")], 0, 0)
+    display.note("cannot write [a].json: it is full")
     display.end()
     lines = terminal.lines if live else stream.getvalue().splitlines()
     assert [sum(reason in line for line in lines) for reason in ("tox run", "superstitious")] == [1, 1]
     assert "unavailable: alpha (2 cases)" in lines[0]
     assert any(f"unsupported: {TWO.label}" in line for line in lines)
-    assert lines[-1] == "0 of 0 processes measured in 0:00"
+    note = "cannot write [a].json: it is full"
+    assert lines[-2:] == [f"· {note}" if live else note, "0 of 0 processes measured in 0:00"]
 
 
 @pytest.mark.parametrize("width", [80, 200])
@@ -202,24 +204,10 @@ def test_collectives_are_shown_by_the_same_display(live):
     assert lines[-1] == "1 of 1 process measured in 0:00"
 
 
-@pytest.mark.parametrize("live", [False, True])
-def test_a_note_is_a_line(live):
-    terminal, stream = Terminal(130), io.StringIO()
-    display = terminal.display if live else plain(stream)
-    display.note("cannot write [a].json: it is full")
-    lines = terminal.lines if live else stream.getvalue().splitlines()
-    assert lines == ["· cannot write [a].json: it is full" if live else "cannot write [a].json: it is full"]
-
-
-@pytest.mark.parametrize(
-    ("cases", "half_width", "words"),
-    [
-        (1, 0.005, ("1 case is still open", "its interval is wider than ±0.5%")),
-        (2, 0.02, ("2 cases are still open", "their intervals are wider than ±2%")),
-    ],
-)
-def test_comparisons_that_the_most_processes_leave_open(cases, half_width, words):
-    assert still_open(cases, 50, half_width) == " after 50 processes, the most that a case gets: ".join(words)
+def test_comparisons_that_the_most_processes_leave_open():
+    most = "after 50 processes, the most that a case gets:"
+    assert still_open(1, 50, 0.005) == f"1 case is still open {most} its interval is wider than ±0.5%"
+    assert still_open(2, 50, 0.02) == f"2 cases are still open {most} their intervals are wider than ±2%"
 
 
 @pytest.mark.parametrize(("refused", "ends"), [(errno.ENOSPC, False), (errno.EPIPE, True)])
@@ -253,38 +241,32 @@ def test_the_rate_is_global_and_needs_every_rank():
     assert rate(whole.but(ranks=[])) is None
 
 
-@pytest.mark.parametrize(
-    ("value", "told"),
-    [
-        *((19.34, "19.3"), (3.4, "3.40"), (1234.5, "1,234"), (0.0312, "0.031")),
-        *((2e-7, "2e-07"), (0.0, "0"), (-6.5, "-6.50")),
-    ],
-)
-def test_three_digits_that_matter(value, told):
-    assert text.significant(value) == told
-
-
-@pytest.mark.parametrize(("seconds", "told"), [(0.4, "0:00"), (65, "1:05"), (7384, "2:03:04")])
-def test_durations(seconds, told):
-    assert text.duration(seconds) == told
-
-
-def test_passes_that_have_nothing_to_measure_do_not_count():
+def test_three_digits_that_matter_and_durations():
+    values = (19.34, 3.4, 1234.5, 0.0312, 2e-7, 0.0, -6.5)
+    assert [text.significant(each) for each in values] == ["19.3", "3.40", "1,234", "0.031", "2e-07", "0", "-6.50"]
+    assert [text.duration(each) for each in (0.4, 65, 7384)] == ["0:00", "1:05", "2:03:04"]
     assert passes_run(ONE, 0) == ["native", "staged", "resident", "io_only"]
     assert passes_run(TWO.on(data="synthetic"), 0) == ["native", "staged", "compute_only", "comm_only"]
 
 
 class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
+    now = 0.0
 
     def __call__(self) -> float:
         return self.now
 
 
-def test_the_rate_comes_with_the_steps_of_the_native_pass():
-    clock = Clock()
-    estimate = Estimate(clock)
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def estimate(clock: Clock) -> Estimate:
+    return Estimate(clock)
+
+
+def test_the_rate_comes_with_the_steps_of_the_native_pass(clock, estimate):
     estimate.started(TWO, 0)
     rates = []
     for clock.now, name, phase, step in (
@@ -300,9 +282,7 @@ def test_the_rate_comes_with_the_steps_of_the_native_pass():
     assert rates == [None, None, 80.0, 80.0, 120.0, None], "10 steps of 16 samples in 2 s, 30 in 4 s, a new beginning"
 
 
-def test_the_first_estimate_follows_from_the_first_process():
-    clock = Clock()
-    estimate = Estimate(clock)
+def test_the_first_estimate_follows_from_the_first_process(clock, estimate):
     estimate.begin(4, 0)
     assert estimate.left is None
     estimate.started(ONE, 0)
@@ -311,9 +291,7 @@ def test_the_first_estimate_follows_from_the_first_process():
     assert estimate.left == pytest.approx(10.0 + 3 * 20.0)  # two of four passes in 10 s
 
 
-def test_later_estimates_follow_from_finished_processes_and_leave_out_the_time_of_proofs():
-    clock = Clock()
-    estimate = Estimate(clock)
+def test_later_estimates_follow_from_finished_processes_and_leave_out_the_time_of_proofs(clock, estimate):
     estimate.begin(5, 1)
     for case, seconds in ((ONE, 10.0), (TWO, 30.0)):
         clock.now += 2.0  # for proofs
@@ -324,9 +302,7 @@ def test_later_estimates_follow_from_finished_processes_and_leave_out_the_time_o
     assert (estimate.done, estimate.elapsed) == (3, 44.0)
 
 
-def test_a_collective_advances_with_each_message_size():
-    clock = Clock()
-    estimate = Estimate(clock)
+def test_a_collective_advances_with_each_message_size(clock, estimate):
     case = collective("wire", "broadcast", Placement(ranks_per_node=2, launcher="local"), 0.0, (1, 4, 16, 64))
     estimate.begin(2, 0)
     estimate.started(case, 0)

@@ -27,10 +27,7 @@ def case(processes: int = 5, breakdowns: int = 2, **changes) -> Case:
 
 @pytest.mark.parametrize(
     ("processes", "breakdowns", "whole"),
-    [
-        *((5, 2, {1, 4}), (5, 3, {1, 3, 4}), (3, 2, {1, 2}), (3, 1, {1})),
-        *((2, 2, {0, 1}), (1, 2, {0}), (3, 0, set())),
-    ],
+    [*((5, 2, {1, 4}), (5, 3, {1, 3, 4}), (3, 2, {1, 2}), (3, 1, {1})), *((2, 2, {0, 1}), (1, 2, {0}), (3, 0, set()))],
 )
 def test_a_few_processes_break_the_iteration_down_and_all_measure_the_speed(processes, breakdowns, whole):
     of = case(processes, breakdowns)
@@ -58,11 +55,9 @@ def test_the_options_are_a_share_and_a_time(until, time_limit, precision, second
     ("until", "time_limit", "words"),
     [
         ("3", None, "--until '3' should read N%, between 0.1% and 50%, such as 3%"),
-        ("0%", None, "--until '0%'"),
         ("-1%", None, "--until '-1%'"),
         ("nan%", None, "--until 'nan%'"),
         (None, "20", "--for '20' should read a time with its unit"),
-        (None, "0s", "--for '0s'"),
         (None, "soon", "--for 'soon'"),
     ],
 )
@@ -118,35 +113,24 @@ def only(batch: int, times: int):
     ]
 
 
-def test_without_a_rule_nobody_is_asked(tmp_path):
+@pytest.mark.parametrize(("rule", "more"), [(EndRule(), 0), (EndRule(precision=0.03), 3)])
+def test_who_wants_more_gets_rounds_until_it_is_clear_where_there_is_a_rule(tmp_path, rule, more):
     listener = Listener()
-    session = Rounds(tmp_path, CASES, listener, EndRule(), only(1, 2))
+    session = Rounds(tmp_path, CASES, listener, rule, only(2, 3))
     session.run()
-    assert (session.there, listener.rounds, listener.open) == (PLANNED, [], [])
+    assert session.there == [*PLANNED, *((2, 2 + number) for number in range(more))]
+    assert (listener.rounds, listener.up, listener.open) == ([1] * more, 0, [])
 
 
-def test_who_wants_more_gets_rounds_until_it_is_clear(tmp_path):
+@pytest.mark.parametrize(
+    ("wanting", "left_open"), [(lambda items, there: items, 1), (only(1, MOST_PROCESSES - 2), 0)], ids=["never", "last"]
+)
+def test_what_never_becomes_clear_ends_and_is_told_unless_the_last_process_makes_it_clear(tmp_path, wanting, left_open):
     listener = Listener()
-    session = Rounds(tmp_path, CASES, listener, EndRule(precision=0.03), only(2, 3))
-    session.run()
-    assert session.there == [*PLANNED, (2, 2), (2, 3), (2, 4)]
-    assert (listener.rounds, listener.up) == ([1, 1, 1], 0)
-
-
-def test_what_never_becomes_clear_ends_and_is_told(tmp_path):
-    listener = Listener()
-    session = Rounds(tmp_path, CASES[:1], listener, EndRule(precision=0.001), lambda items, there: items)
+    session = Rounds(tmp_path, CASES[:1], listener, EndRule(precision=0.001), wanting)
     session.run()
     assert len(session.there) == MOST_PROCESSES
-    assert listener.open == [still_open(1, MOST_PROCESSES, 0.001)]
-
-
-def test_what_the_last_process_makes_clear_is_not_open(tmp_path):
-    listener = Listener()
-    session = Rounds(tmp_path, CASES[:1], listener, EndRule(precision=0.001), only(1, MOST_PROCESSES - 2))
-    session.run()
-    assert len(session.there) == MOST_PROCESSES
-    assert listener.open == []
+    assert listener.open == [still_open(1, MOST_PROCESSES, 0.001)] * left_open
 
 
 def test_no_process_begins_when_the_time_is_up(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ LIFE = [
 TIMED = {"samples": 4, "steady": True, "warmup_s": [0.5], "step_s": [0.25], "wall_s": 0.5}
 
 
-def test_a_training_s_rank():
+def test_a_training_s_rank_even_with_an_epoch_whose_loss_is_not_finite():
     found = rank_of(
         3,
         [
@@ -60,9 +60,6 @@ def test_a_training_s_rank():
     assert found.wire["eth0"].sent_bytes == 2
     assert found.failed is None
     assert type(found).model_validate_json(found.model_dump_json()) == found
-
-
-def test_an_epoch_whose_loss_is_not_finite_is_read_again():
     diverged = messages.Epoch(1.0, 0.1, 8, 2, 0.5, math.nan)
     found = rank_of(3, [*LIFE, messages.Training([diverged], [0], [math.nan], [0.5])])
     written = json.dumps(without_nones(json.loads(found.model_dump_json())))

@@ -16,6 +16,8 @@ from suite.worker import array_files
 from tests.validation.fuzz import border, broken, fuzz, lines, targets
 
 pytestmark = pytest.mark.xdist_group("fuzz")  # one world for all
+INPUTS = {"plan": 150, "record": 150, "run": 60, "data": 50, "mnist": 30, "image": 40}
+INPUTS |= {"folder": 40, "packed": 60, "network": 40, "layers": 40, "log": 30, "line": 50}
 
 
 def instead(monkeypatch, target, reads):
@@ -29,23 +31,7 @@ def test_what_once_failed(path, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("target", "inputs"),
-    [
-        ("plan", 150),
-        ("record", 150),
-        ("run", 60),
-        ("data", 50),
-        ("mnist", 30),
-        ("image", 40),
-        ("folder", 40),
-        ("packed", 60),
-        ("network", 40),
-        ("layers", 40),
-        ("log", 30),
-        ("line", 50),
-    ],
-)
+@pytest.mark.parametrize(("target", "inputs"), INPUTS.items())
 def test_inputs_end_well_or_with_a_refusal(target, inputs, tmp_path):
     counts = fuzz.fuzz(target, inputs, 7, tmp_path)
     assert sum(counts.values()) >= 0.9 * inputs
@@ -143,15 +129,11 @@ def test_a_command_starts_nothing_and_writes_below_its_folder_alone(tmp_path):
     subprocess.run(["true"], check=True)
 
 
-def test_command_lines_are_of_every_command(tmp_path, monkeypatch):
+def test_command_lines_are_of_every_command_and_mostly_understood(tmp_path, monkeypatch):
     seen = set()
     instead(monkeypatch, "line", lambda content, folder: seen.add(content.split(b"\0")[0].decode(errors="replace")))
     fuzz.fuzz("line", 600, 7, tmp_path)
     assert seen >= {words[0] for words in lines.commands()}
-
-
-def test_command_lines_are_mostly_understood(tmp_path, monkeypatch):
-    """Most get beyond the parser, to what the command itself makes of them."""
     misused = []
     monkeypatch.setattr(targets, "misused", lambda code, output: misused.append(output.startswith("Usage: ")))
     fuzz.fuzz("line", 60, 7, tmp_path, fuzz.Failures("line"))

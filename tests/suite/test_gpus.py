@@ -35,14 +35,8 @@ def test_what_ranks_of_a_host_share_is_reported_once(run, name):
     second = {"uuid": "GPU-1", "busy_share": 0.6, "least_sm_clock_hz": 1e9, "celsius": 70, "throttled_by": ["thermal"]}
     third = {"uuid": "GPU-1", "watts": 300.0}
     run.changed(case, during(name, ("a", [first]), ("a", [second]), ("b", [third])), [0])
-    shared = GpuUse(
-        uuid="GPU-1",
-        busy_share=0.5,
-        most_watts=600.0,
-        least_sm_clock_hz=1e9,
-        celsius=70,
-        throttled_by=["power cap", "thermal"],
-    )
+    both = {"busy_share": 0.5, "most_watts": 600.0, "least_sm_clock_hz": 1e9, "celsius": 70}
+    shared = GpuUse(uuid="GPU-1", throttled_by=["power cap", "thermal"], **both)
     (process,) = run.only().processes
     other = GpuUse(uuid="GPU-1", watts=300.0)
     assert process.gpus == (Gpu("a", "NVIDIA H100", shared), Gpu("b", "NVIDIA H100", other))

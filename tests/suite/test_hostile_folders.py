@@ -86,7 +86,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 VALUES = (None, [], {}, "x", -1, 0, 1e300, 10**30, 10**400, True, "", [[]], {"a": 1}, "../../x", "x" * 5000)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(40))
 def test_reading_a_run_with_a_hostile_value(seed, tmp_path):
     chance = random.Random(seed)
     source = chance.choice(sorted(RUNS.glob("*/**/*.json")))
@@ -143,6 +143,8 @@ def keys(kind: str) -> list[str]:
 def test_no_code_of_a_file_reaches_a_terminal_a_page_or_a_table(kind, key, tmp_path):
     run, out = tmp_path / "run", tmp_path / "out"
     shutil.copytree(RUNS / kind, run)
+    plan = run / "plan.toml"
+    plan.write_text(f"title = {json.dumps(CODES)}\n# {CODES}\n{plan.read_text()}")
     for path in run.rglob("*.json"):
         if not (key == "plan" and path.parent != run):  # of a record: the digest of plan.toml
             seal_again(path, re.sub(rf'"{key}": "[^"]*"', lambda _: f'"{key}": {json.dumps(CODES)}', path.read_text()))
@@ -162,29 +164,16 @@ def test_no_code_of_a_file_reaches_a_terminal_a_page_or_a_table(kind, key, tmp_p
         assert "<script>alert(1)" not in page.read_text()
 
 
-@pytest.mark.parametrize("short", ["\\r", "\\b", "\\f"])
-def test_what_json_has_a_short_word_for_is_a_code_too(short, tmp_path):
+def test_what_json_has_a_short_word_for_is_a_code_and_a_number_that_no_division_takes_one_message(tmp_path):
     run = shutil.copytree(RUNS / "training", tmp_path / "run")
     (path,) = (run / "hosts").glob("*.json")
-    path.write_text(re.sub(r'"cpu": "[^"]*"', lambda _: f'"cpu": "GOOD{short}EVIL"', path.read_text()))
-    assert [host.machine.cpu for host in RunFolder.open(run).hosts().values()] == ["GOODEVIL"]
-
-
-def test_a_number_that_no_division_takes_is_one_message(tmp_path):
-    run = shutil.copytree(RUNS / "training", tmp_path / "run")
-    (path,) = (run / "hosts").glob("*.json")
-    path.write_text(re.sub(r'"memory_bytes": \d+', f'"memory_bytes": {10**400}', path.read_text()))
+    whole = path.read_text()
+    for short in ("\\r", "\\b", "\\f"):
+        path.write_text(re.sub(r'"cpu": "[^"]*"', lambda _, short=short: f'"cpu": "GOOD{short}EVIL"', whole))
+        assert [host.machine.cpu for host in RunFolder.open(run).hosts().values()] == ["GOODEVIL"]
+    path.write_text(re.sub(r'"memory_bytes": \d+', f'"memory_bytes": {10**400}', whole))
     with raising(StagebenchError, path, 401):
         RunFolder.open(run).hosts()
-
-
-def test_no_code_of_a_plan_reaches_a_page(tmp_path):
-    run = shutil.copytree(RUNS / "training", tmp_path / "run")
-    plan = run / "plan.toml"
-    plan.write_text(f"title = {json.dumps(CODES)}\n# {CODES}\n{plan.read_text()}")
-    ends_well("report", run, "-o", tmp_path / "pages")
-    for page in (tmp_path / "pages").rglob("*.html"):
-        assert not re.search(r"[\x1b\u202e]|<script>alert", page.read_text())
 
 
 @pytest.fixture(scope="module")
@@ -299,27 +288,19 @@ LONG = "x" * 5000
         ("run", "--adapter", "reference", "--workload", "mnist_small", "-o", LONG),
         ("run", "--set", f"{LONG}=1"),
         ("run", "--set", "batch=" + "[" * 5000),
+        ("run", "quick", "--until", LONG),
         ("comm", "--backend", LONG),
-        ("comm", "--hosts", f"a,{LONG}"),
-        ("comm", "-o", LONG),
-        ("show", LONG),
-        ("report", LONG),
+        ("comm", "--sizes", LONG),
         ("report", RUNS / "training", "-o", LONG),
         ("collect", LONG, "-o", "x"),
-        ("collect", RUNS / "training", "-o", LONG),
-        ("data", "check", LONG),
         ("data", "convert", LONG),
         ("data", "make", "digits", "-o", LONG),
         ("verify", "--workload", LONG),
         ("new-adapter", LONG),
         ("new-adapter", "lumen", "-o", LONG),
         ("predict", LONG),
-        ("manifests", LONG, "-o", "x", "--image", "y"),
-        ("manifests", "quick", "-o", LONG, "--image", "y"),
-        ("run", "quick", "--until", LONG),
-        ("run", "quick", "--for", LONG),
         ("predict", "--workload", "alexnet", "--ranks", LONG),
-        ("comm", "--sizes", LONG),
+        ("manifests", "quick", "-o", LONG, "--image", "y"),
     ],
     ids=lambda arguments: " ".join(str(each)[:12] for each in arguments),
 )

@@ -86,7 +86,7 @@ def test_what_data_commands_print_is_a_value_of_a_plan_and_has_no_codes(capsys):
     clean(capsys.readouterr().out)
 
 
-def test_data_check_names_files_without_their_codes(stagebench, tmp_path):
+def test_files_and_layers_are_printed_without_codes(stagebench, tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         Image.linear_gradient("L").save(tmp_path / folder / "good.png")
@@ -94,9 +94,6 @@ def test_data_check_names_files_without_their_codes(stagebench, tmp_path):
     told = stagebench("data", "check", str(tmp_path))
     assert (told.code, "name.jpg: not an image" in told.out) == (1, True)
     clean(told.out)
-
-
-def test_layers_of_a_file_are_printed_without_codes(stagebench, tmp_path):
     layer = {"layer": NAME, "kind": "dense", "forward_s": 0.01, "backward_s": 0.03, "bytes": 4_000_000}
     (tmp_path / "layers.json").write_text(json.dumps([layer]))
     options = ("--set", f"layers={tmp_path}/layers.json", "--batch", "8", "--alpha", "1e-3", "--beta", "1e-9")

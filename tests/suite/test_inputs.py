@@ -145,14 +145,6 @@ def test_what_is_not_known_of_the_waiting_is_not_known_of_the_network(run):
         assert only(run).cases[-1].bottleneck == bottleneck
 
 
-def test_a_network_that_need_not_wait_is_that_much_faster(run):
-    case = run.proven(case_of())
-    slowed(run, case, 0.5, 0.5)
-    (row,) = summarise(run.folder)
-    assert unhindered(row).value == pytest.approx(2 * row.rates.value, rel=1e-3)
-    assert row.reader.value == pytest.approx(2 * row.rates.value, rel=1e-2)
-
-
 def test_a_rank_with_a_pace_of_its_own_counts_by_its_samples(run):
     def slow_rank(record):
         native = record["ranks"][1]["passes"]["native"]
@@ -171,7 +163,7 @@ def test_a_rank_with_a_pace_of_its_own_counts_by_its_samples(run):
         assert case.global_batch / np.mean(process.step_seconds) == pytest.approx(process.rate)
 
 
-def test_processes_without_a_breakdown_do_not_speak_for_the_network(run):
+def test_a_network_that_need_not_wait_is_that_much_faster_by_the_processes_with_a_breakdown(run):
     def without(record):
         if record["repeat"]:
             for name in ("resident", "io_only"):
@@ -179,19 +171,19 @@ def test_processes_without_a_breakdown_do_not_speak_for_the_network(run):
 
     case = run.proven(case_of())
     slowed(run, case, 0.5, 0.5)
+    (row,) = summarise(run.folder)
+    assert unhindered(row).value == pytest.approx(2 * row.rates.value, rel=1e-3)
+    assert row.reader.value == pytest.approx(2 * row.rates.value, rel=1e-2)
     run.changed(case, without)
     (row,) = summarise(run.folder)
     told = row.measured[0]
     assert unhindered(row).value == pytest.approx(case.global_batch / (0.5 * np.mean(told.step_seconds)), rel=1e-2)
 
 
-def test_only_cases_that_differ_in_nothing_else_stand_side_by_side(run):
+def test_cases_that_differ_in_nothing_else_stand_side_by_side_with_modes_in_their_order(run, tmp_path):
     for case in (case_of(), case_of(batch=16), case_of("caffempi"), case_of(data="synthetic", seed=2)):
         run.proven(case)
     assert groups(summarise(run.folder)) == []
-
-
-def test_modes_come_in_their_order(tmp_path):
     found = groups(summarise(inputs(tmp_path / "run")))
     assert [[fed.mode for fed in group.cases] for group in found] == [
         ["synthetic", "memory", "disk", "disk"],

@@ -111,6 +111,9 @@ def failing(*kinds, tensors=1):
 def test_a_failed_proof_says_where_to_look(kinds, place):
     assert place in failing(*kinds).split("; ")[-1]
     assert place not in failing("logits", *kinds)
+    losses = GOOD.losses._replace(native=[9.0, *GOOD.losses.native[1:]])  # the first native loss is off
+    off = GOOD._replace(errors=dict(GOOD.errors, predict={"logits": 0.5}), losses=losses)
+    assert "look at `step`" in judge(attempt(off), WORKLOAD, FLOAT32).reason
 
 
 def test_what_is_not_listed_is_counted_and_a_multiple_is_named():
@@ -140,6 +143,9 @@ def test_what_did_not_run_or_fails_in_float64_has_not_passed():
     assert refuted.reason.startswith("in float64: gradient of fc1.weight")
     assert not identity.passed
     assert joined(measured, None) == (measured, None)
+    wrong = judge(attempt(GOOD._replace(errors=dict(GOOD.errors, gradient={"fc1.weight": 0.5}))), WORKLOAD, FLOAT32)
+    assert joined(wrong, measured)[0].reason.endswith(ROUNDED), "in a short precision alone"
+    assert ROUNDED not in joined(wrong, wrong)[0].reason
 
 
 def test_every_kind_of_finding_has_a_bound_which_rounding_widens():
@@ -168,15 +174,3 @@ def test_a_line_that_is_no_login_is_passed_over(tmp_path):
     lines = ['{"host": "far", "code": 255, "time_s": 1.5}', '{"host": "near", "code": "255", "time_s": 2.0}', "{", ""]
     (tmp_path / LOGINS).write_text("\n".join(lines))
     assert lost_logins(tmp_path) == [Login("far", 255, 1.5)]
-
-
-def test_a_first_native_loss_that_is_off_points_to_the_step():
-    losses = GOOD.losses._replace(native=[9.0, *GOOD.losses.native[1:]])
-    off = GOOD._replace(errors=dict(GOOD.errors, predict={"logits": 0.5}), losses=losses)
-    assert "look at `step`" in judge(attempt(off), WORKLOAD, FLOAT32).reason
-
-
-def test_a_failure_in_a_short_precision_alone_says_so():
-    wrong = judge(attempt(GOOD._replace(errors=dict(GOOD.errors, gradient={"fc1.weight": 0.5}))), WORKLOAD, FLOAT32)
-    assert joined(wrong, judge(attempt(GOOD), WORKLOAD, FLOAT32))[0].reason.endswith(ROUNDED)
-    assert ROUNDED not in joined(wrong, wrong)[0].reason

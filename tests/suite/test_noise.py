@@ -72,14 +72,11 @@ def test_a_process_that_is_slow_throughout_is_held_against_the_best_of_its_host(
     assert slow_throughout(("a", "/python", 0.10, 0.11), ("a", "/python3.6", 0.20, 0.21)) == [False, False]
 
 
-def test_what_nobody_could_tell_is_none():
+def test_what_nobody_could_tell_is_none_and_a_quiet_process_is_not_disturbed():
     assert noise_of(record(Rank(rank=0))) == Noise(None, None, None)
     assert noise_of(record(rank(0, None))) == Noise(None, None, None)
     assert noise_of(record(rank(0, use(None), 0.1))).busy_share is None
     assert noise_of(record(rank(0, None, 0.1))) == Noise(None, None, 1.0)
-
-
-def test_a_quiet_process_is_not_disturbed():
     assert not Noise(0.01, 0.0, 1.02).disturbed
     assert not Noise(None, None, None).disturbed, "nobody could tell"
 

@@ -58,9 +58,6 @@ def test_what_a_missing_step_needs_runs_again_where_its_files_are_not(monkeypatc
     assert on_a_card.due(record, tmp_path, None) == ["data", "row"]
     (tmp_path / "data.txt").touch()
     assert on_a_card.due(record, tmp_path, None) == ["row"]
-
-
-def test_what_failed_on_this_machine_waits_for_what_it_has_not_tried(monkeypatch, tmp_path):
     monkeypatch.setattr(on_a_card, "STEPS", {name: Step(("-c", "")) for name in ("a", "b", "c")})
     record = {"a": {"ended": 3}, "b": {"ended": TIME_UP}}
     assert on_a_card.due(record, tmp_path, None) == ["a", "b", "c"]

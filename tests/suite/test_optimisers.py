@@ -2,6 +2,7 @@
 
 import pytest
 
+from suite import plugins
 from suite.contracts.case import Case, optimiser_settings, rate_of_proof
 from suite.errors import RequestError
 from suite.plan import load, resolve
@@ -40,12 +41,7 @@ def test_settings_are_the_workload_s_or_the_authors_and_become_the_worker_s_rule
 
 @pytest.fixture
 def cases(gamma, toys, plan_file):
-    def resolved(text):
-        from suite.plugins import adapters
-
-        return resolve(load(plan_file(PLAN + text)), adapters(), toys.launchers, toys.workloads)
-
-    return resolved
+    return lambda text: resolve(load(plan_file(PLAN + text)), plugins.adapters(), toys.launchers, toys.workloads)
 
 
 def test_an_optimiser_that_only_some_have_is_unsupported_beside_those_that_have(cases):
@@ -62,20 +58,13 @@ def test_an_optimiser_that_only_some_have_is_unsupported_beside_those_that_have(
         stored = CaseEntry(id=case.id, case=case).model_dump_json()
         assert CaseEntry.model_validate_json(stored, strict=True).case == case
     assert {r.case.lr for r in cases('optimiser = "adam"\nbatch = [8, 64]\n')} == {1e-3}
-
-
-def test_a_misspelt_optimiser_is_told(cases):
     with pytest.raises(RequestError, match=r"plan\.toml:6: .*optimiser = 'adm'.*known: sgd, adam, adamw"):
         cases('optimiser = "adm"\n')
 
 
 def test_adam_is_proven_at_its_own_rate(gamma):
-    assert [
-        rate_of_proof(Case("a", "s", name, optimiser="adam"), WORKLOADS[name]) for name in ("alexnet", "resnet50")
-    ] == [
-        1e-3,
-        1e-4,  # of which more would blow its loss up
-    ]
+    for name, rate in (("alexnet", 1e-3), ("resnet50", 1e-4)):  # more would blow its loss up
+        assert rate_of_proof(Case("a", "s", name, optimiser="adam"), WORKLOADS[name]) == rate
     assert rate_of_proof(Case("a", "s", "alexnet"), WORKLOADS["alexnet"]) == 0.01
     ((case, refused),) = cases_to_verify(Wanted(["gamma"], ["mnist_small"], optimiser="adam", tunings=["default"]))
     assert (case.optimiser, case.lr, case.beta2, case.epsilon, refused) == ("adam", 1e-3, 0.999, 1e-7, None)

@@ -18,20 +18,14 @@ from suite.results.run_folder import RunFolder, held
 from tests.support.errors import raising
 
 
-@pytest.mark.parametrize("below", ["", "run", "a/run"])
-def test_a_file_is_no_place_for_a_run(tmp_path, below):
+@pytest.mark.parametrize("place", ["file", "file/run", "file/a/run", "/proc/x", "x" * 300])
+def test_a_file_or_what_the_system_refuses_is_no_place_for_a_run(tmp_path, place):
     (tmp_path / "file").write_text("")
-    place = tmp_path / "file" / below
+    place = tmp_path / place
     with pytest.raises(RequestError, match="run folder"), held(place):
         pass
     with pytest.raises(RequestError, match="run folder"):
         RunFolder(place).begin(About(), "plan")
-
-
-@pytest.mark.parametrize("place", [Path("/proc/x"), Path("x" * 300)])
-def test_neither_is_a_place_that_the_system_refuses(tmp_path, place):
-    with pytest.raises(RequestError, match="run folder"), held(tmp_path / place):
-        pass
 
 
 def test_an_attempt_that_cannot_have_its_folder_is_a_store_error(tmp_path):
@@ -71,9 +65,7 @@ def test_a_user_whom_nothing_knows_has_a_folder_for_temporary_files(monkeypatch,
     assert cache_root() == tmp_path / "stagebench"
 
 
-def test_a_machine_without_a_place_for_temporary_files_and_an_unknown_home_say_so(
-    monkeypatch,
-):
+def test_a_machine_without_a_place_for_temporary_files_and_an_unknown_home_say_so(monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", "/proc/none")
     with pytest.raises(Unavailable, match="TMPDIR"), scratch():
         pass

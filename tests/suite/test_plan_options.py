@@ -8,6 +8,7 @@ from suite.plan.options import plan_of
 from suite.plugins import adapters, launchers, workloads
 
 ALPHA = {"adapter": "alpha", "workload": "mnist_small"}
+ALONE = (("alpha", "single"), ("beta", "single"))
 
 
 @pytest.fixture
@@ -23,12 +24,8 @@ def described(toys):
 
 def test_options_are_swept_as_a_block_s_lists(described):
     found = described(**ALPHA, batch="8,16", threads="1, 2", tuning="tuned")
-    assert [(each.case.batch, each.case.placement.threads, each.case.tuning) for each in found] == [
-        (8, 1, "tuned"),
-        (8, 2, "tuned"),
-        (16, 1, "tuned"),
-        (16, 2, "tuned"),
-    ]
+    swept = [(each.case.batch, each.case.placement.threads, each.case.tuning) for each in found]
+    assert swept == [(batch, threads, "tuned") for batch in (8, 16) for threads in (1, 2)]
     assert {(each.case.strategy, each.case.data, each.outcome) for each in found} == {("single", "synthetic", None)}
     found = described(**ALPHA, strategy="ddp,free", ranks="2")
     assert [each.case.strategy for each in found] == ["ddp", "free"]
@@ -58,15 +55,7 @@ def test_an_adapter_without_float32_takes_its_own_precision(options, expected):
         ({}, {("alpha", "single", 1, 1), ("beta", "single", 1, 1)}),
         ({"ranks": "2"}, {("alpha", "ddp", 2, 1), ("beta", "ring", 2, 1)}),
         ({"devices": "2"}, {("alpha", "mirror", 1, 2), ("beta", "single", 1, 2)}),
-        (
-            {"ranks": "1,2,4"},
-            {
-                ("alpha", "single", 1, 1),
-                ("beta", "single", 1, 1),
-                *(("alpha", "ddp", ranks, 1) for ranks in (2, 4)),
-                *(("beta", "ring", ranks, 1) for ranks in (2, 4)),
-            },
-        ),
+        ({"ranks": "1,4"}, {(*single, 1, 1) for single in ALONE} | {("alpha", "ddp", 4, 1), ("beta", "ring", 4, 1)}),
     ],
 )
 def test_each_adapter_takes_its_first_strategy_that_fits(described, placement, expected):
@@ -144,13 +133,8 @@ def test_paths_are_written_whole(toys, tmp_path, monkeypatch):
     [
         ({"batch": "0"}, "--batch: batch = 0: "),
         ({"batch": "8,x"}, "--batch: batch = 'x': "),
-        ({"batch": "8,,9"}, "--batch: batch = '': "),
         ({"adapter": "alhpa"}, "--adapter: unknown adapter 'alhpa'; did you mean 'alpha'?"),
         ({"workload": "alexnt"}, "--workload: unknown workload 'alexnt'; did you mean 'alexnet'?"),
-        ({"strategy": "dpd"}, "--strategy: unknown strategy 'dpd'; did you mean 'ddp'?"),
-        ({"ranks": "2000"}, "--ranks: ranks = 2000: a node takes 1024 at most"),
-        ({"device": "gpu"}, "--device: device = 'gpu': did you mean 'cpu'?"),
-        ({"passes": "natve"}, "--passes: passes = 'natve': did you mean 'native'?"),
         ({"data": "digts"}, "--data: data = 'digts': there is no such file or folder"),
         ({"steps": "5,6"}, "--steps: steps = [5, 6]: "),
         ({"processes": "many"}, "--processes: processes = 'many': "),
@@ -166,12 +150,9 @@ def test_what_is_wrong_names_the_option(described, asked, problem):
     assert problem in str(caught.value)
 
 
-def test_a_knob_that_nobody_has_names_its_option(described):
+def test_a_knob_that_no_adapter_has_and_what_must_be_named_are_asked_for(described):
     with pytest.raises(RequestError, match=r"--knob buckt: unknown knob 'buckt' for alpha; did you mean 'bucket'\?"):
         described({"buckt": 1}, **ALPHA)
-
-
-@pytest.mark.parametrize("missing", ["adapter", "workload"])
-def test_what_must_be_named_is_asked_for(described, missing):
-    with pytest.raises(RequestError, match=f"the options: this block names no {missing}; known: "):
-        described(**{key: value for key, value in ALPHA.items() if key != missing})
+    for missing in ("adapter", "workload"):
+        with pytest.raises(RequestError, match=f"the options: this block names no {missing}; known: "):
+            described(**{key: value for key, value in ALPHA.items() if key != missing})

@@ -1,6 +1,7 @@
 import io
 import re
 import time
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ from PIL import Image
 from suite.errors import RequestError
 from suite.plan import load, resolve
 from suite.plan.overrides import overrides_from
+from suite.plan.problems import Lines
 from suite.plan.read import LARGEST
 from suite.worker.machine import cores
 from tests.support.errors import raising
@@ -48,57 +50,37 @@ def refused(toys: SimpleNamespace, path: Path) -> str:
     [
         ('"alpha"', '"alhpa"', 7, "unknown adapter 'alhpa'", "did you mean 'alpha'? known: alpha, beta"),
         ('"alpha"', '["alpha",\n "gamma"]', 8, "unknown adapter 'gamma'", "known: alpha, beta"),
-        ('"single"', '"singel"', 8, "unknown strategy 'singel'", "did you mean 'single'? known: ddp, free"),
-        ('"alpha"', "3", 7, "adapter = 3", "should be a valid string"),
         ('"single"', '"ring"', 8, "unknown strategy 'ring'", "beta has it, this block's adapters have ddp, free,"),
         ('"mnist_small"', '"mnist_smal"', 9, "unknown workload 'mnist_smal'", "did you mean 'mnist_small'?"),
-        (
-            '"mnist_small"',
-            '"gpt_char@65"',
-            9,
-            "'gpt_char@65'",
-            "more than the 64 positions of its table; write gpt_char@N",
-        ),
+        ('"mnist_small"', '"gpt_char@65"', 9, "'gpt_char@65'", "more than the 64 positions of its table; write gpt"),
         ('"mnist_small"', '"mnist_small@8"', 9, "mnist_small reads no tokens", "write mnist_small"),
         ('"mnist_small"', '"gpt_char@0"', 9, "'0' is no number of tokens", "write gpt_char@N, N from 1 to 64"),
         ('"mnist_small"', '"gpt_chr@9"', 9, "unknown workload 'gpt_chr@9'", "did you mean 'gpt_char'?"),
         ("batch = 8", 'launcher = "lokal"', 10, "unknown launcher 'lokal'", "did you mean 'local'? known: auto, local"),
-        ("batch = 8", 'precision = "float23"', 10, "unknown precision 'float23'", "did you mean 'float32'?"),
         ("batch = 8", 'data = "real"\npasses = ["train", "native"]', 11, "the pass 'train' learns", "in a block"),
         ("batch = 8", 'passes = ["train"]', 10, "the pass 'train' needs real data", "set data to 'real', a data set's"),
         ("steps = 50", "steps = 50\n[training]\nheld_out = 1.0", 7, "held_out = 1.0", "less than 1"),
         ("batch = 8", 'augment = "random"\ndata = "real"', 10, "augment = 'random' crops", "write 'centre'"),
         ("batch = 8", 'page_cache = "hot"', 10, "page_cache = 'hot'", "known: as is, cold, warm"),
-        ("batch = 8", 'tuning = "tund"', 10, "unknown tuning 'tund'", "did you mean 'tuned'?"),
         ("batch = 8", "bacth = 8", 10, "unknown key 'bacth'", "did you mean 'batch'?"),
         ("batch = 8", "batch = 0", 10, "batch = 0", "greater than or equal to 1"),
-        ("batch = 8", "batch = []", 10, "batch = []", "at least 1 item"),
-        ("batch = 8", "batch = [4, 2.5]", 10, "batch = 2.5", "valid integer"),
         ("batch = 8", 'batch = "8"', 10, "batch = '8'", "valid integer"),
-        ("batch = 8", "ranks = 0", 10, "ranks = 0", "greater than or equal to 1"),
         ("batch = 8", "ranks = 1025", 10, "ranks = 1025", "a node takes 1024 at most"),
-        ("batch = 8", "lr = -0.1", 10, "lr = -0.1", "greater than 0"),
         ("batch = 8", 'device = "gpu"', 10, "device = 'gpu'", "known: cpu, cuda"),
-        ("batch = 8", 'passes = ["natve"]', 10, "passes = 'natve'", "did you mean 'native'?"),
         ("batch = 8", "launcher = 'local'\nnodes = 2", 11, "nodes = 2", "'local' knows only this machine; use nodes"),
         ("batch = 8", 'hosts = ["a", "b"]', 10, "2 hosts for nodes = 1", "one host per node"),
         ("batch = 8", 'hosts = ["a\\ntouch x"]', 10, r"'a\ntouch x' is no host", "take letters, digits"),
         ("batch = 8", 'hosts = ["-oProxyCommand=id"]', 10, "is no host", "or an address in numbers"),
-        ("batch = 8", 'hosts = ["me@a"]', 10, "'me@a' is no host", "a login's user stands in ~/.ssh/config"),
         ('"x"', f'"{"x" * 5000}"', 1, "name = 'xxxxx", "should be letters, digits"),
         ("batch = 8", "lr = -1" + "0" * 300, 10, "lr = -1000", "0…: should be greater than 0"),
         ("batch = 8", f"binding = 'cores'\nranks = {CORES + 1}", 10, f"wants {CORES + 1} cores", "lower ranks"),
         ("batch = 8", "knobs.formt = 'auto'", 10, "unknown knob 'formt' for alpha", "did you mean 'format'?"),
+        ('"single"', '"ddp"\nscaling = "strong"\nranks = [2, 3]', 12, "batch = 8", "8 samples do not divide over 3 d"),
         ("batch = 8", "[cases.knobs]\nformat = 'first'", 11, "knob format", "is one of 'auto', 'last', not 'first'"),
         ("batch = 8", "knobs = 3", 10, "knobs", "valid dictionary"),
-        ("threads = 1", "knobs = 3", 3, "knobs", "valid dictionary"),
         ("batch = 8", "knobs.bucket = ['x', 1]", 10, "knob bucket", "wants int, not 'x'"),
         ("batch = 8", 'data = "no/such/folder"', 10, "data = 'no/such/folder'", "no such file or folder"),
-        ("batch = 8", 'data = "digts"', 10, "data = 'digts'", "did you mean 'digits'?"),
         ("threads = 1", "treads = 1", 3, "unknown key 'treads'", "did you mean 'threads'?"),
-        ("threads = 1", "threads = 0", 3, "threads = 0", "greater than or equal to 1"),
-        ("threads = 1", 'knobs.formt = "auto"', 3, "unknown knob 'formt'", "did you mean 'format'?"),
-        ("steps = 50", "stepz = 50", 5, "unknown key 'stepz'", "did you mean 'steps'?"),
         ("steps = 50", "steps = 5", 4, "steps = 5 (full: 50)", "add quick = true"),
         ('name = "x"', 'nmae = "x"', 1, "unknown key 'nmae'", "did you mean 'name'?"),
         ('name = "x"', 'title = "x"', 1, "'name' is missing", "write name = ..."),
@@ -108,7 +90,6 @@ def refused(toys: SimpleNamespace, path: Path) -> str:
         ('strategy = "single"\n', "", 6, "names no strategy", "known: ddp, free, mirror, pipe, single"),
         ("batch = 8", 'nodes = 1_000_000\nranks = 1024\nlauncher = "many"', 10, "1 to 1,000,000,000 are", "take fewer"),
         ("[[cases]]", "[cases]", 6, "[cases] is one table", "write [[cases]]"),
-        ("[[cases]]", "[[case]]", 6, "unknown key 'case'", "did you mean 'cases'?"),
         ("[defaults]\nthreads = 1", "defaults = 3", 2, "defaults is a table", "write [defaults]"),
     ],
 )
@@ -120,7 +101,15 @@ def test_a_slip_is_told_with_line_value_and_remedy(toys, plan_file, old, new, li
     assert remedy in problem
 
 
-def test_a_file_that_is_no_text_is_refused(tmp_path, monkeypatch):
+def test_a_file_that_is_missing_no_text_or_broken_is_refused(tmp_path, plan_file, monkeypatch):
+    with pytest.raises(RequestError, match="did you mean 'quick'"):
+        load("quik")
+    with pytest.raises(RequestError, match="ready-made"):
+        load(tmp_path)
+    with raising(RequestError, "plan.toml", 2):
+        load(plan_file('name = "x"\nbatch = = 3\n'))
+    with raising(RequestError, "plan.toml", 3):  # found out at the end of the file
+        load(plan_file('name = "x"\nbatch = [\n3'))
     path = tmp_path / "plan.toml"
     path.write_bytes(b"name = '\xff'")
     with raising(RequestError, path):
@@ -145,20 +134,6 @@ def test_all_problems_come_in_one_message_by_line_and_many_are_counted(toys, pla
     assert "the plan has 3,000 problems" in told
     assert told.endswith("and 2,950 more")
     assert len(told.splitlines()) < 60
-
-
-def test_broken_toml_names_its_line(plan_file):
-    with raising(RequestError, "plan.toml", 2):
-        load(plan_file('name = "x"\nbatch = = 3\n'))
-    with raising(RequestError, "plan.toml", 3):  # found out at the end of the file
-        load(plan_file('name = "x"\nbatch = [\n3'))
-
-
-def test_a_plan_that_is_not_there_suggests_the_ready_made_ones(tmp_path):
-    with pytest.raises(RequestError, match="did you mean 'quick'"):
-        load("quik")
-    with pytest.raises(RequestError, match="ready-made"):
-        load(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -192,15 +167,12 @@ def test_a_slip_in_the_defaults_is_told_once_however_many_blocks_have_it(toys, p
     assert len(told.splitlines()) == 2
 
 
-@pytest.mark.parametrize("nested", ["[" * 5000 + "]" * 5000, "[" * 40 + "]" * 40, "{a=" * 300 + "1" + "}" * 300])
-def test_deep_nesting_is_refused(toys, plan_file, nested):
-    told = refused(toys, plan_file(GOOD + f"knobs.bucket = {nested}\n"))
-    assert "plan.toml: its lists or tables are nested too deeply" in told
-
-
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
+        ("[" * 5000 + "]" * 5000, "its lists or tables are nested too deeply"),
+        ("[" * 40 + "]" * 40, "its lists or tables are nested too deeply"),
+        ("{a=" * 300 + "1" + "}" * 300, "its lists or tables are nested too deeply"),
         ("1979-05-27", "1979-05-27 is a date or a time, of which a plan has none; write it in quotes"),
         ("[[07:32:00]]", "07:32:00 is a date or a time"),
         ("0x" + "f" * 5000, "it has a whole number of more than a thousand digits; write a smaller one"),
@@ -209,7 +181,7 @@ def test_deep_nesting_is_refused(toys, plan_file, nested):
     ids=lambda word: word[:12],
 )
 def test_what_toml_has_and_a_plan_has_not_is_refused(toys, plan_file, value, problem):
-    assert f"plan.toml: {problem}" in refused(toys, plan_file(GOOD + f"seed = {value}\n"))
+    assert f"plan.toml: {problem}" in refused(toys, plan_file(GOOD + f"knobs.bucket = {value}\n"))
 
 
 NETWORKS = [f"net{number}" for number in range(100_000)]
@@ -250,8 +222,65 @@ def test_a_sweep_beyond_the_limit_says_how_many_and_the_limit_can_be_raised(toys
     assert "most_cases = 0" in refused(toys, plan_file("most_cases = 0\n" + GOOD))
 
 
-def test_a_batch_that_all_devices_cannot_share_is_refused(toys, plan_file):
-    text = GOOD.replace('"single"', '"ddp"').replace("= 8", "= 64") + 'scaling = "strong"\nranks = [2, 3]\n'
-    told = refused(toys, plan_file(text))
-    assert "64 samples do not divide over 3 devices; choose a multiple of 3" in told
-    assert "plan.toml:10: batch = 64" in told
+TEXT = '''\
+# a comment with = and [brackets]
+name = "x"
+"quoted key" = """
+several
+lines"""
+after = 1
+
+[defaults]
+threads = 1   # [ not an array
+a.b.c = 2
+
+[[cases]]
+batch = [
+  1,
+  2,  # two
+  [3,
+   4],
+]
+knobs = { one = 1, two = [5, 6] }
+last = 'x'
+
+[[cases]]
+batch = 1979-05-27
+[cases.knobs]
+three = "a # b"
+[[cases.inner]]
+deep = -1.5e3
+[[cases.inner]]
+deep = true
+'''
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        (("name",), 2),
+        (("quoted key",), 3),
+        (("after",), 6),
+        (("defaults",), 8),
+        (("defaults", "threads"), 9),
+        (("defaults", "a", "b", "c"), 10),
+        (("cases",), 12),
+        (("cases", 0), 12),
+        (("cases", 0, "batch"), 13),
+        (("cases", 0, "batch", 1), 15),
+        (("cases", 0, "batch", 2, 1), 17),
+        (("cases", 0, "knobs", "two", 1), 19),
+        (("cases", 0, "last"), 20),
+        (("cases", 1), 22),
+        (("cases", 1, "batch"), 23),
+        (("cases", 1, "knobs"), 24),
+        (("cases", 1, "knobs", "three"), 25),
+        (("cases", 1, "inner", 0, "deep"), 27),
+        (("cases", 1, "inner", 1, "deep"), 29),
+        (("cases", 1, "not there"), 22),
+        (("nowhere",), 1),
+    ],
+)
+def test_every_key_has_its_line(path, line):
+    tomllib.loads(TEXT)  # the text must be TOML, or the test means nothing
+    assert Lines(TEXT).line(path) == line

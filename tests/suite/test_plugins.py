@@ -5,11 +5,9 @@ import functools
 import importlib
 import re
 import sys
-import types
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +25,7 @@ from suite.errors import RequestError
 from suite.plan.checks import refusal, refused_format
 from suite.plugin_errors import ask, blamed, check_methods
 from suite.processes.attempt import Limits
-from suite.processes.interpreters import CHECKOUT, Interpreter, find
+from suite.processes.interpreters import Interpreter, find
 from suite.processes.launch import Launch, launch_of
 from suite.proofs.make import Proofs, configuration_of_proof
 from suite.session.cases import declared_of
@@ -58,7 +56,6 @@ class Empty:
     [
         (lambda: 7, "it is 7, without any function that is marked with hookimpl"),
         (lambda: Empty, "it is the class Empty; name a module or an instance"),
-        (lambda: types.ModuleType("blank"), "without any function"),
         (leave, "SystemExit: 0"),
     ],
 )
@@ -111,28 +108,21 @@ def raising() -> Alpha:
     [
         (lambda: None, "returned None from stagebench_adapters; it should be a list of adapters"),
         (lambda: [3], "among its adapters is 3, no instance of suite.contracts.adapter.Adapter"),
-        (lambda: [Local()], "no instance of suite.contracts.adapter.Adapter"),
-        (lambda: [with_(name=None)], "has name = None; take letters"),
         (lambda: [with_(name="../../etc")], "has name = '../../etc'; take letters"),
         (lambda: [with_(name="x" * 5000)], "take letters, digits"),
         (lambda: [broken()], "its capabilities is 3; it should be an instance of Capabilities"),
         (lambda: [declaring(strategies=("single",))], "strategies.0 is 'single'; it should be an instance of Strategy"),
-        (lambda: [declaring(strategies=3)], "strategies is 3; it should be a valid tuple"),
-        (lambda: [declaring(formats=("x",))], "formats.0 is 'x'; it should be an instance of Format"),
-        (lambda: [declaring(devices="cpu")], "devices is 'cpu'; it should be a valid tuple"),
         (lambda: [declaring(knobs={"a": 3})], "knobs.a is 3; it should be an instance of Knob"),
         (lambda: [with_(oracle="no")], "its oracle is 'no'; it should be a valid boolean"),
         (lambda: [declaring(strategies=(Strategy("a/b", "", ""),))], "its strategy is called 'a/b'; take letters"),
-        (lambda: [declaring(formats=(Format("../x", ""),))], "its format is called '../x'; take letters"),
         (lambda: [declaring(strategies=())], "its capabilities name no strategy; it needs one at least"),
         (
             lambda: [declaring(strategies=(Strategy("pipe", "", "parts", microbatches="pieces"),))],
             "its strategy 'pipe' names the knob 'pieces'; known: format, bucket",
         ),
         (lambda: [with_(backends=(Backend("mpi", "MPI", "alpha.comm:Mpi", "all"),))], "'mpi' names the strategy 'all'"),
-        (lambda: [with_(requires=None)], "its requires is None; it should be a valid tuple"),
         (lambda: [with_(backends=("x",))], "its backends: in ('x',), 0 is 'x'; it should be an instance of Backend"),
-        (lambda: [with_(contract="2")], "has contract = '2'; write 2"),
+        (lambda: [with_(contract="2")], f"has contract = '2'; write {CONTRACT}"),
         (lambda: [raising()], "ValueError: no libalpha"),
     ],
 )
@@ -156,10 +146,6 @@ def test_a_command_s_hook_that_leaves_is_named(leaving):
     manager.register(Lumen(), "lumen")
     with pytest.raises(RequestError, match=f"the plugin 'lumen' does not load: {leaving.__name__}: 3"):
         list(plugins.call(manager, "stagebench_commands", app=None))
-
-
-def leaving(case: object) -> str:
-    sys.exit(3)
 
 
 def in_plan(adapter: Alpha, folder: Path) -> object:
@@ -211,25 +197,18 @@ def in_turns(adapter: Alpha, folder: Path) -> object:
     ("site", "method", "answer", "told"),
     [
         (in_plan, "unsupported", lambda case: 1 / 0, r"ZeroDivisionError: division by zero \(\S+test_plugins.py, "),
-        (in_plan, "unsupported", lambda case: leaving(case), "SystemExit: 3"),
         (in_plan, "unsupported", lambda case: True, "what it returned is True; it should be a valid string"),
         (in_readers, "unsupported", lambda case: True, "what it returned is True; it should be a valid string"),
         (in_plan, "model_parallel_size", lambda case: 0, "returned is 0; it should be greater than or equal to 1"),
-        (in_proof, "microbatches", lambda case: 0, "returned is 0; it should be greater than or equal to 1"),
         (in_plan, "microbatches", lambda case: None, "returned is None; it should be a valid integer"),
-        (in_turns, "model_parallel_size", lambda case: None, "returned is None; it should be a valid integer"),
         (in_plan, "mpi", lambda case: None, "returned is None; it should be a valid string"),
         (in_request, "mpi", lambda case: 3, "returned is 3; it should be a valid string"),
         (in_plan_of_records, "unreadable", lambda form: 7, "returned is 7; it should be a valid string"),
         (in_search, "missing", lambda interpreter: 7, "returned is 7; it should be a valid string"),
-        (in_search, "missing", lambda interpreter: 1 / 0, "ZeroDivisionError: division by zero"),
         (in_key, "environ", lambda case, interpreter: None, "returned is None; it should be a valid dictionary"),
-        (in_key, "environ", lambda case, interpreter: {"A": 3}, "in {'A': 3}, A is 3; it should be a valid string"),
         (in_request, "environ", lambda case, interpreter: {"A;id": "3"}, r"in {'A;id': '3'}, .* it should match"),
         (in_request, "environ", lambda case, interpreter: {"A": "\0"}, "A is .* it should match "),
         (launched, "sidecars", lambda case: ["server.py"], "0 is 'server.py'; it should be a valid tuple"),
-        (launched, "sidecars", lambda case: None, "returned is None; it should be a valid tuple"),
-        (in_placement, "wire_share", lambda case: float("nan"), "returned is nan; it should be"),
         (in_placement, "wire_share", lambda case: 2.0, "returned is 2.0; it should be less than or equal to 1"),
         (in_proof, "synchronous", lambda case: None, "returned is None; it should be a valid boolean"),
     ],
@@ -252,7 +231,6 @@ def test_a_launcher_s_wrong_word_on_what_is_missing_is_blamed_on_it(startable, t
     ("processes", "told"),
     [
         (None, "what it returned is None; it should be a valid list"),
-        ([3], "0 is 3; it should be an instance of Process"),
         ([Process("srun")], "0.tokens is 'srun'; it should be a valid tuple"),  # type: ignore[arg-type]
         ([Process(("srun",), {"A;id": "b"})], r"is 'A;id'; it should match \[A-Za-z_\]"),
         ([Process(("srun", Path("x")))], r"0.tokens.1 is .*Path\('x'\); it should be a valid string"),  # type: ignore[arg-type]
@@ -310,21 +288,13 @@ def test_a_method_may_be_made_in_any_way(method):
     assert ask(adapter, "unsupported", None) is None
 
 
-def test_a_launcher_s_attributes_are_checked(registered):
-    registered("stagebench_launchers", lambda self: [type("Wrong", (Local,), {"order": "first"})()])
-    with pytest.raises(RequestError, match="the launcher 'local' does not load: TypeError: its order is 'first'; it"):
-        plugins.launchers()
-
-
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"graph": partial(int, 3)}, "the workload 'tiny' fails at graph: TypeError: what it returned is 3; return"),
         ({"proof_batch": "8"}, "its proof_batch is '8'; it should be a valid integer"),
         ({"graph": lambda: 3}, "the workload 'tiny' fails at <lambda>: TypeError: what it returned is 3; return"),
         ({"graph": lambda: 1 / 0}, "the workload 'tiny' fails at <lambda>: ZeroDivisionError: .*test_plugins.py, line"),
         ({"graph": 3}, "the workload 'tiny' does not load: TypeError: its graph is 3; it should be callable"),
-        ({"proof_batch": None}, "its proof_batch is None; it should be a valid integer"),
         ({"optimiser": (1, 2)}, "the workload 'tiny' does not load: TypeError: its optimiser is .1, 2.; write"),
     ],
 )
@@ -336,23 +306,15 @@ def test_so_is_what_a_network_is(change, told, registered):
         plugins.graph_of(plugins.workloads()["tiny"])
 
 
-def test_what_comes_out_of_a_plugin_s_code_is_blamed_on_it(monkeypatch):
+def test_what_comes_out_of_a_plugin_s_code_is_blamed_on_it(registered):
     """A launcher's method, or a network's: they are asked all over the suite."""
 
-    class Lumen:
-        @hookimpl
-        def stagebench_launchers(self) -> list[object]:
-            return []
+    def missing(self) -> None:
+        raise ValueError("boom")
 
-        def missing(self) -> None:
-            raise ValueError("boom")
-
-    manager = pluggy.PluginManager(PROJECT)
-    manager.add_hookspecs(Hooks)
-    manager.register(Lumen(), "lumen")
-    monkeypatch.setattr(plugins, "manager", lambda: manager)
+    registered("stagebench_launchers", missing)
     with pytest.raises(ValueError, match="boom") as found:
-        Lumen().missing()
+        missing(None)
     assert re.fullmatch(r"the plugin 'lumen' \(\S+test_plugins\.py, line \d+\)", plugins.culprit(found.value) or "")
 
 
@@ -378,19 +340,12 @@ def test_what_moved_is_where_the_message_says(was, now):
         importlib.import_module(was)
 
 
-def test_an_adapter_of_an_older_contract_is_told_what_to_change(toys):
+def test_an_adapter_of_an_older_contract_is_told_what_to_change_and_of_a_newer_one_to_upgrade(toys):
     toys.adapters["alpha"].contract = 1
     words = f"'alpha' was written for contract 1, this stagebench has {CONTRACT}. Change\n  1. plugin.py: import Knob"
     with pytest.raises(RequestError) as caught:
         plugins.adapters()
     assert words in str(caught.value)
-
-
-def test_an_adapter_of_a_newer_contract_wants_a_newer_stagebench(toys):
     toys.adapters["alpha"].contract = CONTRACT + 1
     with pytest.raises(RequestError, match="newer stagebench"):
         plugins.adapters()
-
-
-def test_the_checkout_s_own_environments_are_looked_for_beside_its_tox_file():
-    assert (CHECKOUT / "tox.ini").is_file()

@@ -57,11 +57,8 @@ def test_every_rank_has_the_graph_and_the_command_writes_those_of_the_most_ranks
     line = timeline(scenario(compression=2.0), 3)
     assert [node[1][0] for node in nodes] == list(range(len(line.spans)))
     collectives = {node[2][0].decode(): attributes(node) for node in nodes if node[3] == [7]}
-    assert {name: each["comm_size"] for name, each in collectives.items()} == {
-        "message layer3": 6000,
-        "message layer2": 4000,
-        "message layer1": 2000,
-    }
+    sizes = {"message layer3": 6000, "message layer2": 4000, "message layer1": 2000}
+    assert {name: each["comm_size"] for name, each in collectives.items()} == sizes
     last: dict[str, int] = {}  # node of each lane
     for node, span in zip(nodes, line.spans, strict=True):
         if node[3] == [4]:

@@ -11,7 +11,7 @@ from suite.predict.collectives import KnownLink, Link, Network
 from suite.predict.from_run import MOST_ERROR, asked_of, beside_measured, fit, series_of
 from suite.predict.prediction import ASSUMED, Answer, predict
 from suite.predict.scenario import SCHEDULES, LayerCost, Scenario
-from tests.reports.made_run import case_of
+from tests.reports.made_run import case_of, declared
 from tests.support.errors import raising
 from workloads.networks.resnet import resnet50
 
@@ -19,6 +19,12 @@ LINK = Link(5e-2, 1e-9)  # makes every schedule differ from every other
 SIZES = (4e5, 3e7, 2e6, 9e6)
 LAYERS = tuple(LayerCost(f"layer{at}", 0.01 * at, 0.02 * at, size) for at, size in enumerate(SIZES, 1))
 TRUTH = Scenario(8, LAYERS, Network(LINK), h2d=0.01, update=0.02)
+
+
+def lasting(one, seconds):
+    """Let every step of a pass take so long."""
+    count = len(one["step_s"])
+    one |= {"step_s": [seconds] * count, "wall_s": seconds * count}
 
 
 def follow_the_model(run, schedule, ranks, timed=True):
@@ -32,12 +38,12 @@ def follow_the_model(run, schedule, ranks, timed=True):
     def exact(record):
         for rank in record["ranks"]:
             for name, one in rank["passes"].items():
-                count = len(one["step_s"])
-                one |= {"step_s": [whole[name]] * count, "wall_s": whole[name] * count}
+                lasting(one, whole[name])
                 if name in ("compute_only", "comm_only"):
                     one["pairs_s"] = [[whole["native"], whole[name]]] * 4
-                one["io_s"] = one.get("io_s") and [0.0] * count
-            rank["passes"]["staged"]["stage_s"] = {name: [seconds] * count for name, seconds in stages.items()}
+                one["io_s"] = one.get("io_s") and [0.0] * len(one["step_s"])
+            steps = len(rank["passes"]["staged"]["step_s"])
+            rank["passes"]["staged"]["stage_s"] = {name: [seconds] * steps for name, seconds in stages.items()}
             rank["layers"] = [
                 {
                     "layer": layer.name,
@@ -54,24 +60,31 @@ def follow_the_model(run, schedule, ranks, timed=True):
     return case
 
 
+def fitted(run, **options):
+    """What the model is fitted to of the only series of a run."""
+    (series,) = series_of(summarise(run.folder))
+    return fit(run.folder, series, **options)
+
+
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_run_that_follows_the_model_is_predicted_exactly(run, schedule):
     for ranks in (1, 2, 4):
         follow_the_model(run, schedule, ranks)
-    (series,) = series_of(summarise(run.folder))
-    asked = fit(run.folder, series)
+    asked = fitted(run)
     assert asked.fitted_to == 2
     assert sorted(asked.measured) == [1, 2, 4]
     assert vars(asked.scenario.network.between) == pytest.approx(vars(LINK))
     found = Answer(asked, [asked.scenario.schedule], [2, 4])
     assert [found.error(one) for one in found.predictions] == pytest.approx([0, 0], abs=1e-6)
     assert f"schedule: {schedule}, nearest to what 2 devices did" in asked.sources
+    (beside,), refusals = beside_measured(run.folder, summarise(run.folder))
+    (four,) = beside.predictions
+    assert (four.ranks, beside.error(four), refusals) == (4, pytest.approx(0, abs=1e-6), [])
 
 
 def test_without_layers_exchanges_all_of_comm_only_is_bandwidth(run):
     follow_the_model(run, "wfbp", 2, timed=False)
-    (series,) = series_of(summarise(run.folder))
-    asked = fit(run.folder, series)
+    asked = fitted(run)
     comm_only = sum(LINK.alpha * 2 + LINK.beta * layer.bytes for layer in LAYERS)
     assert asked.scenario.network.between.alpha == 0
     assert asked.scenario.network.between.beta == pytest.approx(comm_only / sum(layer.bytes for layer in LAYERS))
@@ -87,8 +100,7 @@ def test_exchanges_of_layers_that_lie_near_no_line_tell_nothing_of_the_link(run)
                 layer["communication_s"] = seconds
 
     run.changed(follow_the_model(run, "wfbp", 2), waited)
-    (series,) = series_of(summarise(run.folder))
-    asked = fit(run.folder, series)
+    asked = fitted(run)
     assert "link: comm_only on 2 devices, as if it had no latency" in asked.sources
 
 
@@ -98,39 +110,22 @@ REACH = 4.302653 / 3**0.5  # Student's t with 2 degrees of freedom, over the roo
 def scatter(run, case, name, by=0.1):
     """Of three processes one takes less in a pass and one more; the mean is then off by up to `by * REACH`."""
     for repeat, times in enumerate((1 - by, 1.0, 1 + by)):
-        run.changed(case, lambda record, times=times: slow_down(record, name, times), [repeat])
-
-
-def slow_down(record, name, times):
-    for rank in record["ranks"]:
-        one = rank["passes"][name]
-        one |= {"step_s": [times * each for each in one["step_s"]], "wall_s": times * one["wall_s"]}
-        if one.get("pairs_s"):
-            one["pairs_s"] = [[native, times * other] for native, other in one["pairs_s"]]
-
-
-def scenario_of(run):
-    (series,) = series_of(summarise(run.folder))
-    return fit(run.folder, series).scenario
+        run.changed(case, taking(times, name), [repeat])
 
 
 def test_a_link_is_as_uncertain_as_the_exchange_that_tells_it(run):
     case = follow_the_model(run, "sequential", 2, timed=False)
-    sure = scenario_of(run)
+    sure = fitted(run).scenario
     scatter(run, case, "comm_only")
-    unsure = scenario_of(run)
+    unsure = fitted(run).scenario
     assert sure.link_error == pytest.approx(0, abs=1e-9)
     assert unsure.link_error == pytest.approx(0.1 * REACH, rel=1e-5)
     narrow, wide = predict(sure, 2), predict(unsure, 2)
     assert wide.iteration == pytest.approx(narrow.iteration)
     assert wide.low < predict(unsure.slower(link=0.8), 2).iteration < narrow.low
     assert narrow.high < predict(unsure.slower(link=1.2), 2).iteration < wide.high
-
-
-def test_a_link_is_never_wholly_unknown(run):
-    case = follow_the_model(run, "sequential", 2, timed=False)
     scatter(run, case, "comm_only", 0.9)
-    assert scenario_of(run).link_error == MOST_ERROR
+    assert fitted(run).scenario.link_error == MOST_ERROR, "it is never wholly unknown"
 
 
 def test_networks_that_meet_the_same_link_tell_its_latency(run):
@@ -138,8 +133,7 @@ def test_networks_that_meet_the_same_link_tell_its_latency(run):
         case = run.proven(case_of("caffempi", workload, 2))
         run.changed(case, lambda record, size=size: exchanging(record, size, 0.01 + 1e-9 * size))
         run.changed(case, without_times_of_exchanges)
-    every = series_of(summarise(run.folder))
-    asked = fit(run.folder, every[0], every)
+    asked, *_ = asked_of(run.folder, None, None)[0]
     assert vars(asked.scenario.network.between) == pytest.approx({"alpha": 0.005, "beta": 1e-9, "gamma": 0.0})
     assert "link: comm_only of several networks on 2 devices" in asked.sources
     together, _ = asked_of(run.folder, None, None)
@@ -169,7 +163,7 @@ def test_a_link_of_two_networks_is_as_uncertain_as_the_difference_of_their_excha
 def exchanging(record, size, seconds):
     for rank in record["ranks"]:
         one = rank["passes"]["comm_only"]
-        one |= {"wall_s": seconds * len(one["step_s"]), "step_s": [seconds] * len(one["step_s"])}
+        lasting(one, seconds)
         one["pairs_s"] = [[0.2, seconds]] * len(rank["passes"]["compute_only"]["pairs_s"])
         rank["passes"]["native"]["gradient_bytes"] = size
 
@@ -180,22 +174,25 @@ def without_times_of_exchanges(record):
             layer["communication_s"] = 0.0
 
 
-def taking(times):
-    """A change to a record: its native steps take so many times as long."""
+def taking(times, *names):
+    """A change to a record: these passes take so many times as long."""
 
     def change(record):
-        for rank in record["ranks"]:
-            one = rank["passes"]["native"]
-            one |= {"step_s": [times * each for each in one["step_s"]], "wall_s": times * one["wall_s"]}
-            alone = rank["passes"]["compute_only"]
-            alone["pairs_s"] = [[times * native, own] for native, own in alone["pairs_s"]]
+        for passes in (rank["passes"] for rank in record["ranks"]):
+            for one in (passes[name] for name in names):
+                one |= {"step_s": [times * each for each in one["step_s"]], "wall_s": times * one["wall_s"]}
+                if one.get("pairs_s"):
+                    one["pairs_s"] = [[native, times * other] for native, other in one["pairs_s"]]
+            if "native" in names:
+                alone = passes["compute_only"]
+                alone["pairs_s"] = [[times * native, own] for native, own in alone["pairs_s"]]
 
     return change
 
 
 def test_ranks_that_wait_for_each_other_are_not_charged_to_the_exchange(run):
     """Else a start-up that grows with the number of ranks would multiply it."""
-    run.changed(follow_the_model(run, "sequential", 2), taking(3.0))
+    run.changed(follow_the_model(run, "sequential", 2), taking(3.0, "native"))
     (series,) = series_of(summarise(run.folder))
     asked = fit(run.folder, series)
     scenario = asked.scenario
@@ -235,9 +232,8 @@ def scattering(record):
 
 def test_what_a_run_took_beyond_its_exchange_grows_with_it(run):
     case = follow_the_model(run, "sequential", 2)
-    run.changed(case, taking(1.2))
-    (series,) = series_of(summarise(run.folder))
-    scenario = fit(run.folder, series).scenario
+    run.changed(case, taking(1.2, "native"))
+    scenario = fitted(run).scenario
     assert scenario.schedule == "sequential"
     exact, found = predict(TRUTH.but(schedule="sequential"), 2), predict(scenario, 2)
     assert found.iteration == pytest.approx(1.2 * exact.iteration)
@@ -249,10 +245,9 @@ def test_what_a_run_took_beyond_its_exchange_grows_with_it(run):
 
 def test_one_device_wants_a_link(run):
     follow_the_model(run, "wfbp", 1)
-    (series,) = series_of(summarise(run.folder))
     with pytest.raises(RequestError, match=r"--alpha.*--beta.*--comm"):
-        fit(run.folder, series)
-    asked = fit(run.folder, series, link=KnownLink(LINK, 0.0, "link: as given"))
+        fitted(run)
+    asked = fitted(run, link=KnownLink(LINK, 0.0, "link: as given"))
     assert predict(asked.scenario, 8).iteration == pytest.approx(predict(TRUTH, 8).iteration)
 
 
@@ -262,8 +257,7 @@ def of_resnet50(ranks, **changes):
 
 def test_layers_without_times_are_divided_by_arithmetic(run):
     case = run.proven(of_resnet50(2))
-    (series,) = series_of(summarise(run.folder))
-    asked = fit(run.folder, series)
+    asked = fitted(run)
     assert "layers: no times; divided by multiply-accumulates" in asked.sources
     assert sum(layer.bytes for layer in asked.scenario.layers) == 4 * 25_557_032
     assert asked.scenario.batch == case.batch
@@ -274,28 +268,22 @@ def test_layers_without_times_are_divided_by_arithmetic(run):
 
 def test_another_network_than_the_run_s_or_of_its_name_is_refused(run):
     run.proven(case_of("pytorch", "resnet50", 2))
-    (series,) = series_of(summarise(run.folder))
     with raising(RequestError, "resnet50"):
-        fit(run.folder, series)
+        fitted(run)
     with raising(RequestError, "alexnet"):
         asked_of(run.folder, "alexnet", None)
 
 
-def declaring(**changes):
-    plain = {"knob_defaults": {}, "synchronous": True, "separable": [], "model_parallel_size": 1, "microbatches": 1}
-    return {**plain, **changes}
-
-
 @pytest.mark.parametrize(
-    ("declared", "named"),
+    ("other", "named"),
     [
-        (declaring(synchronous=False), "asynchronous"),
-        (declaring(model_parallel_size=2), "hold one network together"),
-        (declaring(separable=["forward", "backward"]), "its exchange is a part of another stage"),
+        ({"synchronous": False}, "asynchronous"),
+        ({"model_parallel_size": 2}, "hold one network together"),
+        ({"separable": ["forward", "backward"]}, "its exchange is a part of another stage"),
     ],
 )
-def test_what_the_model_does_not_describe_is_refused(run, declared, named):
-    run.proven(of_resnet50(2), declared=declared)
+def test_what_the_model_does_not_describe_is_refused(run, other, named):
+    run.proven(of_resnet50(2), declared={**declared(), **other})
     with pytest.raises(RequestError, match=named):
         asked_of(run.folder, None, None)
 
@@ -308,8 +296,7 @@ def test_forward_and_backward_that_are_one_are_divided(run):
         stages["forward"] = [0.0] * len(stages["forward"])
 
     run.changed(case, together)
-    (series,) = series_of(summarise(run.folder))
-    scenario = fit(run.folder, series, link=KnownLink(LINK, 0.0, "")).scenario
+    scenario = fitted(run, link=KnownLink(LINK, 0.0, "")).scenario
     assert scenario.forward > 0.3 * scenario.backward > 0
 
 
@@ -347,30 +334,16 @@ def test_nothing_is_learnt_from_a_training_that_went_wrong(run, monkeypatch, mar
         asked_of(run.folder, None, None)
 
 
-def test_what_cannot_be_predicted_is_said_beside_what_can(run):
+def test_what_cannot_be_predicted_is_said_beside_what_can_and_alone_refused(run):
+    run.refuse(case_of("pytorch", "resnet50", 2), "unavailable", "there is no PyTorch here")
+    with pytest.raises(RequestError, match=r"not measured.*no PyTorch"):
+        asked_of(run.folder, None, None)
     run.proven(case_of("caffempi", "alexnet", 2))
     for ranks in (2, 4):
         run.changed(run.proven(case_of("caffempi", "resnet50", ranks)), without("staged"))
     found, refusals = asked_of(run.folder, None, None)
     assert [one.label.split()[1] for one in found] == ["alexnet"]
-    (refusal,) = refusals
-    assert " and 1 more: it lacks the pass `staged`" in refusal
-
-
-def test_a_case_that_was_not_measured_is_named(run):
-    run.refuse(case_of("pytorch", "resnet50", 2), "unavailable", "there is no PyTorch here")
-    with pytest.raises(RequestError, match=r"not measured.*no PyTorch"):
-        asked_of(run.folder, None, None)
-
-
-def test_the_larger_sizes_stand_beside_what_the_smallest_predicts(run):
-    for ranks in (1, 2, 4):
-        follow_the_model(run, "wfbp", ranks)
-    (found,), refusals = beside_measured(run.folder, summarise(run.folder))
-    (four,) = found.predictions
-    assert (four.ranks, found.asked.fitted_to) == (4, 2)
-    assert found.error(four) == pytest.approx(0, abs=1e-6)
-    assert refusals == []
+    assert any(" and 1 more: it lacks the pass `staged`" in refusal for refusal in refusals)
 
 
 def test_without_a_larger_size_nothing_stands_beside_and_without_a_link_it_is_said_why(run):
@@ -419,7 +392,7 @@ def test_two_batches_tell_how_a_layer_s_seconds_depend_on_the_batch(run, other):
             for rank in record["ranks"]:
                 for name, share in (("native", 3), ("compute_only", 3), ("staged", 3), ("comm_only", 0.1)):
                     one, seconds = rank["passes"][name], share * (0.02 + 0.001 * batch)
-                    one |= {"step_s": [seconds] * len(one["step_s"]), "wall_s": seconds * len(one["step_s"])}
+                    lasting(one, seconds)
                     if name in ("compute_only", "comm_only"):
                         one["pairs_s"] = [[3 * (0.02 + 0.001 * batch), seconds]] * 4
                 stages = {"forward": 0.02 + 0.001 * batch, "backward": 0.04 + 0.002 * batch}
@@ -447,10 +420,10 @@ def test_a_node_s_own_link_is_what_the_run_measured_on_one_node(run):
     for case, seconds in ((of_resnet50(2), 0.01), (of_nodes(2), 0.09)):
         made = run.proven(case)
         run.changed(made, lambda record, seconds=seconds: exchanging(record, size, seconds))
-    one_node, nodes = (asked.scenario.network for asked in asked_of(run.folder, None, None)[0])
+    asked, _ = asked_of(run.folder, None, None)
+    one_node, nodes = (each.scenario.network for each in asked)
     assert (one_node.within, one_node.ranks_per_node) == (None, 1)
     assert nodes.ranks_per_node == 2
     assert nodes.within == one_node.between
     assert nodes.between.beta > nodes.within.beta
-    found, _ = asked_of(run.folder, None, None)
-    assert any(source.startswith("within a node, link: ") for source in found[1].sources)
+    assert any(source.startswith("within a node, link: ") for source in asked[1].sources)

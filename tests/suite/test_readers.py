@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from PIL import Image
 
 from adapters.pytorch.plugin import PyTorch
-from suite.data.reader_check import Check, some
+from suite.data.reader_check import DECODED, EXACT, Bounds, Check, Samples, compare, nearest, some
 from suite.errors import RequestError, Unavailable
 from suite.processes.interpreters import find
 from suite.worker.array_files import loaded
@@ -33,26 +34,16 @@ def photos(tmp_path):
 
 
 def test_readers_that_are_right_are_told_apart_from_nothing(stagebench, gamma, photos, array):
-    told = stagebench("data", "check", str(photos), "--readers", "--adapter", "gamma", "--samples", "8", "--json")
-    assert told.code == 0, told.out
-    rows = json.loads(told.out[told.out.index("[") :])
-    assert [(row["format"], row["samples"], row["problem"]) for row in rows] == [
-        ("files", 8, ""), ("whole", 8, ""), ("cut", 8, ""),
-    ]  # fmt: skip
-    assert {row["reader"] for row in rows} == {"the toy's"}
-    assert max(row["most"] for row in rows) < 1e-3
-
-
-def test_a_reader_that_lacks_a_library_is_told_and_is_no_failure(stagebench, gamma, photos):
-    gamma.lacks = "whole"
+    """One that lacks a library is told as such, and is no failure."""
+    gamma.lacks, lacking = "whole", "there is no libgamma.so.1; build it"
     ask = ("data", "check", str(photos), "--readers", "--adapter", "gamma", "--samples", "8")
     told = stagebench(*ask, "--json")
     assert told.code == 0, told.out
     rows = json.loads(told.out[told.out.index("[") :])
-    lacking = "there is no libgamma.so.1; build it"
-    assert [(row["format"], row["samples"], row["unavailable"]) for row in rows] == [
-        ("files", 8, ""), ("whole", 0, lacking), ("cut", 8, ""),
-    ]  # fmt: skip
+    found = [(row["format"], row["samples"], row["problem"], row["unavailable"]) for row in rows]
+    assert found == [("files", 8, "", ""), ("whole", 0, "", lacking), ("cut", 8, "", "")]
+    assert {row["reader"] for row in rows if row["samples"]} == {"the toy's"}
+    assert max(row["most"] for row in rows if row["samples"]) < 1e-3
     assert f"unavailable: {lacking}" in stagebench(*ask).out
 
 
@@ -83,9 +74,7 @@ def test_what_a_reader_gets_wrong_is_named(gamma, photos, tmp_path, slip, told):
     assert bool(told) == bool(found.problem)
 
 
-def test_a_filter_of_its_own_has_looser_bounds_only_where_images_are_scaled(gamma, photos, tmp_path):
-    from dataclasses import replace
-
+def test_a_filter_or_a_decoder_of_its_own_has_looser_bounds_for_its_reason(gamma, photos, tmp_path, monkeypatch):
     form = replace(gamma.capabilities.formats[0], scaling="it scales by area")
     scaled = Check(photos, by_name()["googlenet"], 8, tmp_path)
     assert str(scaled._bounds(gamma, form)) == "mean 6: it scales by area"
@@ -93,14 +82,10 @@ def test_a_filter_of_its_own_has_looser_bounds_only_where_images_are_scaled(gamm
         Image.open(path).resize((341, 256)).save(path, quality=95)
     (tmp_path / "again").mkdir()
     as_it_is = Check(photos, by_name()["googlenet"], 8, tmp_path / "again")
-    assert str(as_it_is._bounds(gamma, form)) == "mean 0.5, most 4"
-
-
-def test_a_decoder_with_rules_of_its_own_has_looser_bounds_for_its_reason(gamma, photos, tmp_path, monkeypatch):
+    assert str(as_it_is._bounds(gamma, form)) == "mean 0.5, most 4", "only where images are scaled"
     monkeypatch.setattr(type(gamma), "decoding", lambda self, case: "it repeats colours")
-    check = Check(photos, by_name()["googlenet"], 8, tmp_path)
-    assert str(check._bounds(gamma, None)) == "mean 2: it repeats colours"
-    assert str(check._bounds(gamma, gamma.capabilities.formats[0])) == "mean 0.5, most 4", "packed by the plain decoder"
+    assert str(scaled._bounds(gamma, None)) == "mean 2: it repeats colours"
+    assert str(scaled._bounds(gamma, gamma.capabilities.formats[0])) == "mean 0.5, most 4", "packed by the plain one"
 
 
 @pytest.mark.parametrize(
@@ -134,21 +119,18 @@ def test_readers_are_asked_for_with_a_device_and_knobs_that_the_adapter_has(phot
         (("--readers", "--samples", "8", "--adapter", "alpha"), "alpha"),
     ],
 )
-def test_a_wrong_request_is_refused(stagebench, gamma, startable, photos, arguments, told):
+def test_a_wrong_request_is_refused(refusal, gamma, startable, photos, arguments, told):
     startable.adapters["alpha"].requires = ("no_such_framework",)
-    error = stagebench("data", "check", str(photos), *arguments).error
-    assert isinstance(error, RequestError | Unavailable)
-    assert told in str(error)
+    assert told in refusal("data", "check", photos, *arguments, kind=RequestError | Unavailable)
 
 
-def test_a_sample_that_cannot_be_read_is_named_before_anything_starts(stagebench, gamma, photos):
+def test_a_sample_that_cannot_be_read_is_named_before_anything_starts(refusal, gamma, photos):
     for name in ("ant", "bee", "cat"):
         whole = (photos / name / "3.jpg").read_bytes()
         (photos / name / "3.jpg").write_bytes(whole[: len(whole) // 2])
-    error = stagebench("data", "check", str(photos), "--readers", "--adapter", "gamma", "--samples", "12").error
-    assert isinstance(error, RequestError)
-    assert f"cannot read the image {photos}/" in str(error)
-    assert f"`stagebench data check {photos}` names all" in str(error)
+    told = refusal("data", "check", photos, "--readers", "--adapter", "gamma", "--samples", "12")
+    assert f"cannot read the image {photos}/" in told
+    assert f"`stagebench data check {photos}` names all" in told
 
 
 @pytest.mark.parametrize("command", [("data", "check", "set"), ("data", "convert", "set"), ("run", "plan.toml")])
@@ -212,3 +194,59 @@ def test_a_text_is_compared_token_by_token(gamma, tmp_path, slip, told):
     assert (found.samples or 16, found.most) == (16, 0.0)
     assert told in found.problem
     assert bool(told) == bool(found.problem)
+
+
+STREAM = np.random.RandomState(0)
+TRUE = Samples(STREAM.randint(0, 256, (8, 3, 6, 6)).astype(np.float32), np.arange(8) % 3)
+
+
+def changed(
+    order: list[int] | None = None, images: np.ndarray | None = None, labels: np.ndarray | None = None
+) -> Samples:
+    chosen = list(range(8)) if order is None else order
+    return Samples(TRUE.images[chosen] if images is None else images, TRUE.labels[chosen] if labels is None else labels)
+
+
+def test_the_same_in_any_order_is_right_unless_an_order_was_asked_for():
+    turned = [3, 1, 0, 2, 7, 6, 5, 4]
+    found = compare(changed(turned), TRUE, DECODED)
+    assert (found.mean, found.most, found.wrong_labels, found.missing, found.problem) == (0.0, 0.0, 0, 0, "")
+    assert compare(changed(turned), TRUE, DECODED, order=turned).problem == ""
+    assert compare(changed(turned), TRUE, DECODED, order=list(range(8))).problem.startswith("samples come in another")
+
+
+def test_decoders_may_round_and_no_more_in_words_too():
+    assert compare(changed(images=TRUE.images + 0.49), TRUE, DECODED).problem == ""
+    assert "pixels differ by 0.51 on the average" in compare(changed(images=TRUE.images + 0.51), TRUE, DECODED).problem
+    one = TRUE.images.copy()
+    one[3, 1, 2, 2] += 5
+    assert "5 at most" in compare(changed(images=one), TRUE, DECODED).problem
+    assert compare(changed(images=one), TRUE, Bounds(6.0, float("inf"), "why")).problem == ""
+    assert compare(changed(images=TRUE.images + 0.002), TRUE, EXACT).problem
+    assert compare(changed(images=TRUE.images * np.nan), TRUE, DECODED).problem, "no number is no pixel"
+    assert str(DECODED) == "mean 0.5, most 4"
+    assert str(Bounds(6.0, float("inf"), "it scales by area")) == "mean 6: it scales by area"
+
+
+def test_channels_in_the_wrong_order_have_a_name():
+    told = compare(changed(images=TRUE.images[:, ::-1]), TRUE, DECODED).problem
+    assert told.endswith("by 0 with the channels reversed: it delivers BGR")
+    assert "BGR" not in compare(changed(images=np.roll(TRUE.images, 1, axis=3)), TRUE, DECODED).problem
+
+
+def test_labels_and_lost_samples_are_counted_and_images_of_another_shape_not_compared():
+    wrong = compare(changed(labels=(TRUE.labels + (np.arange(8) < 3)) % 3), TRUE, DECODED)
+    assert (wrong.wrong_labels, wrong.problem) == (3, "3 of 8 labels are wrong")
+    lost = compare(changed([0, 0, 2, 3, 4, 5, 6, 6]), TRUE, DECODED)
+    assert (lost.missing, lost.problem) == (2, "2 of 8 samples did not come in the first epoch")
+    found = compare(changed(images=TRUE.images[..., 1:]), TRUE, DECODED)
+    assert found.problem == "delivers images of (3, 6, 5), not of (3, 6, 6)"
+
+
+def test_the_nearest_is_found_by_single_precision_over_large_images():
+    images = STREAM.randint(0, 256, (12, 3, 96, 96)).astype(np.float32)
+    images[1] = images[0]
+    images[1, 0, :8, :8] = 255 - images[0, 0, :8, :8]  # as much as a corner tells them apart
+    order = STREAM.permutation(12)
+    rounded = images[order] + STREAM.uniform(-0.5, 0.5, images.shape).astype(np.float32)
+    assert nearest(rounded, images).tolist() == order.tolist()

@@ -40,13 +40,6 @@ def test_its_files_are_read_by_people_too(folder):
     }
 
 
-def test_an_attempt_s_folder_may_stand_there_already(folder):
-    left = folder.attempt("abc", 0) / "left by a run that was killed"
-    left.write_text("")
-    assert folder.attempt("abc", 0) == left.parent
-    assert left.exists()
-
-
 def test_what_a_killed_session_had_half_written_is_gone_when_the_next_one_begins(folder):
     half = [folder.path / "run.json.7.partial", folder.path / "records" / "abc-r0.json.7.partial"]
     evidence = folder.attempt("abc", 0) / "rank-0.partial"
@@ -55,11 +48,16 @@ def test_what_a_killed_session_had_half_written_is_gone_when_the_next_one_begins
     folder.begin(About(id="a"), "one = 1\n")
     assert not any(path.exists() for path in half)
     assert evidence.exists()
+    assert folder.attempt("abc", 0) == evidence.parent, "it may be there already"
 
 
-def test_a_record_whose_run_is_gone_says_so(run):
-    record = run.folder.record(run.proven(case_of()).id, 0)
+def test_a_record_names_the_plan_that_is_there_when_it_is_written_and_a_run_that_is_gone(run):
+    record = run.folder.record(run.proven(case_of(), repeats=1).id, 0)
     assert record is not None
+    (run.folder.path / "records" / f"{record.case_id}-r0.json").unlink()
+    run.folder.adopt_plan("another = 1\n")
+    run.folder.write_record(record)
+    assert RunFolder(run.folder.path).unusable() == []
     shutil.rmtree(run.folder.path)
     with raising(StoreError, "records"):
         run.folder.write_record(record)
@@ -104,11 +102,14 @@ def test_a_network_is_kept_and_found_again(folder):
         folder.keep_network(graph)
 
 
-def test_what_was_invalid_is_kept_each_time(run):
+def test_what_was_invalid_is_kept_each_time_and_overwrites_nothing(run):
     case = run.proven(case_of(), repeats=2)
     record = run.folder.record(case.id, 0)
     assert record is not None
     path = run.folder.path / "records" / f"{case.id}-r0.json"
+    aside = run.folder.path / "invalid"
+    aside.mkdir()
+    (aside / f"{case.id}-r0.1.json").write_text("kept")  # a person may have removed some
     for wrong in ("[]", "{}"):
         path.write_text(wrong)
         assert run.folder.record(case.id, 0) is None
@@ -117,28 +118,9 @@ def test_what_was_invalid_is_kept_each_time(run):
         run.folder.write_record(record)
         assert run.folder.invalid == {}
         assert run.folder.record(case.id, 0) is not None
-    aside = run.folder.path / "invalid"
     kept = {each.name.removeprefix(f"{case.id}-r0"): each.read_text() for each in aside.iterdir()}
-    assert kept == {".0.json": "[]", ".1.json": "{}"}
+    assert kept == {".0.json": "[]", ".1.json": "kept", ".2.json": "{}"}
     assert run.folder.record(case.id, 2) is None
-
-
-def test_what_is_kept_aside_is_not_overwritten(run):
-    """A person may have removed some; another record's name may begin alike."""
-    case = run.proven(case_of(), repeats=1)
-    record = run.folder.record(case.id, 0)
-    assert record is not None
-    aside = run.folder.path / "invalid"
-    aside.mkdir()
-    (aside / f"{case.id}-r0.1.json").write_text("kept")
-    for wrong in ("[]", "{}"):
-        (run.folder.path / "records" / f"{case.id}-r0.json").write_text(wrong)
-        run.folder.write_record(record)
-    assert {each.name.removeprefix(f"{case.id}-r0"): each.read_text() for each in aside.iterdir()} == {
-        ".0.json": "[]",
-        ".1.json": "kept",
-        ".2.json": "{}",
-    }
 
 
 def test_records_of_some_cases(run):
@@ -148,16 +130,6 @@ def test_records_of_some_cases(run):
     assert found == [(cases[1].id, repeat) for repeat in (0, 1)]
     assert sum(1 for _ in run.folder.records()) == 3
     assert list(run.folder.records(())) == []
-
-
-def test_a_record_names_the_plan_that_stands_there_when_it_is_written(run):
-    case = run.proven(case_of(), repeats=1)
-    record = run.folder.record(case.id, 0)
-    assert record is not None
-    (run.folder.path / "records" / f"{case.id}-r0.json").unlink()
-    run.folder.adopt_plan("another = 1\n")
-    run.folder.write_record(record)
-    assert RunFolder(run.folder.path).unusable() == []
 
 
 def test_a_run_that_has_records_keeps_its_plan_and_scale(folder):
@@ -207,17 +179,13 @@ def test_a_run_without_a_format_does_not_go_on(folder):
         ("proofs/a.json", SMALL, "remove it: the rows that name it are without proof"),
     ],
 )
-def test_a_file_that_is_larger_than_it_can_be_is_not_read(run, name, largest, remedy):
+def test_a_file_that_is_larger_than_it_can_be_is_not_read_nor_written(run, monkeypatch, name, largest, remedy):
     run.proven(case_of(), repeats=1)
+    cases = run.folder.cases
     with (run.folder.path / name).open("ab") as stream:
         stream.truncate(largest + 1)
     with raising(StoreError, name, largest + 1, remedy):
         build.write(RunFolder(run.folder.path), run.folder.path / "page", single=True)
-
-
-def test_more_cases_than_can_be_read_are_not_written(run, monkeypatch):
-    run.proven(case_of(), repeats=1)
-    cases = run.folder.cases
     monkeypatch.setattr(run_folder, "CASES", 1000)
     with raising(RequestError, "cases.json", 1000):
         run.folder.write_cases(cases)
@@ -256,6 +224,13 @@ def test_this_host_is_described_and_what_is_no_run_folder_is_refused(monkeypatch
     assert (found.host, found.python) == (socket.gethostname(), platform.python_version())
     assert (found.cores, found.cores_installed) == (cores(), os.cpu_count())
     assert found.machine.kernel == platform.release()
+    run = RunFolder(tmp_path / "run").begin(About(id="a"), "one = 1\n")
+    host = Host(host="a", machine=Machine())
+    run.write_host(host)
+    assert run.hosts()["a"] == host
+    (run.path / "hosts" / "a.json").rename(run.path / "hosts" / "b.json")
+    with raising(StoreError, "hosts/b.json", "a"):
+        run.hosts()
     with pytest.raises(RequestError) as refused:
         RunFolder.open(tmp_path)
     assert str(refused.value) == (
@@ -274,12 +249,3 @@ def test_invariants_name_the_rank_and_a_crash_may_lack_some(run):
     assert broken(record.but(ranks=(second, first))) == "it has the ranks [1, 0], and its case has 2"
     passes = {**second.passes, "staged": second.passes["staged"]._replace(wall_s=0.0)}
     assert broken(record.but(ranks=(first, second.but(passes=passes)))).startswith("rank 1, pass 'staged': ")
-
-
-def test_a_host_in_another_one_s_place_is_refused(run):
-    hosts, host = run.folder.path / "hosts", Host(host="a", machine=Machine())
-    run.folder.write_host(host)
-    assert run.folder.hosts()["a"] == host
-    (hosts / "a.json").rename(hosts / "b.json")
-    with raising(StoreError, "hosts/b.json", "a"):
-        run.folder.hosts()

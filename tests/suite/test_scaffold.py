@@ -2,11 +2,13 @@
 
 import ast
 import configparser
+import inspect
 import json
 import os
 import shutil
 import subprocess
 import sys
+import textwrap
 import venv
 from pathlib import Path
 
@@ -67,7 +69,8 @@ def test_every_abstract_method_and_layer_kind_is_a_stub_with_the_contract_s_word
     stubs = {node.name: node for node in klass.body if isinstance(node, ast.FunctionDef)}
     assert set(stubs) == set(Trainer.__abstractmethods__)
     for name, stub in stubs.items():
-        assert ast.get_docstring(stub) == ast.get_docstring(ast.parse(_source(name)).body[0])
+        source = textwrap.dedent(inspect.getsource(getattr(Trainer, name)))
+        assert ast.get_docstring(stub) == ast.get_docstring(ast.parse(source).body[0])
         assert ast.unparse(stub.body[-1]) == f"raise unwritten(LumenTrainer.{name})"
     assert set(optional()) == {name for name, each in vars(Trainer).items() if callable(each) and name[0] != "_"} - set(
         stubs
@@ -78,13 +81,6 @@ def test_every_abstract_method_and_layer_kind_is_a_stub_with_the_contract_s_word
     for name, kind in KINDS.items():
         for word in (*kind.attributes, *kind.initialisers, *kind.statistics):
             assert word in stubs[name], f"the stub of {name} does not name {word}"
-
-
-def _source(name: str) -> str:
-    import inspect
-    import textwrap
-
-    return textwrap.dedent(inspect.getsource(getattr(Trainer, name)))
 
 
 def test_its_conformance_environment_makes_the_framework_s_first():

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from suite.contracts.case import Placement
 from suite.contracts.launcher import Process, Request
 from suite.errors import Interrupted, RequestError, Unavailable
 from suite.plan import Resolved
+from suite.results.records import About
+from suite.results.run_folder import RunFolder
 from suite.session.resumable import Session, Settings
 from suite.worker.messages import Hello, Phase
 from tests.suite.measuring import BRIEF, PLAN, SETTINGS, Listener, case, run
@@ -86,7 +89,7 @@ class Murderer(Listener):
             os.kill(self._pid, signal.SIGKILL)
 
 
-def test_a_crash_in_a_later_pass_leaves_the_speed(folder, capsys):
+def test_a_crash_in_a_later_pass_leaves_the_speed_and_one_in_the_native_pass_none(folder, capsys):
     longer = case(sampling=BRIEF._replace(seconds=1.0, processes=1))
     assert run(folder, [longer], Murderer("staged")) == {"crash": 1}
     record = folder.record(longer.id, 0)
@@ -104,14 +107,11 @@ def test_a_crash_in_a_later_pass_leaves_the_speed(folder, capsys):
     printed = " ".join(capsys.readouterr().out.split())
     assert "failed later: reference" in printed
     assert "it happened in the pass staged" in printed
-
-
-def test_a_crash_in_the_native_pass_leaves_no_speed(folder):
-    longer = case(sampling=BRIEF._replace(seconds=1.0, processes=1))
-    run(folder, [longer], Murderer("native"))
-    record = folder.record(longer.id, 0)
+    other = longer.on(seed=2)
+    run(folder, [longer, other], Murderer("native"))
+    record = folder.record(other.id, 0)
     assert (record.result, record.passes) == ("crash", {"native": "crash"})
-    assert summarise(folder)[0].rates is None
+    assert summarise(folder)[1].rates is None
 
 
 def test_an_interrupted_session_goes_on_where_it_stopped(folder):
@@ -178,7 +178,7 @@ def test_a_case_that_eats_more_than_its_memory_ends_and_the_rest_goes_on(folder)
     assert "MemoryError: Unable to allocate" in folder.record(greedy.id, 0).reason
 
 
-def test_a_case_that_cannot_run_is_a_row_and_the_rest_goes_on(folder):
+def test_a_case_that_cannot_run_is_a_row_and_the_rest_goes_on_if_there_is_one(folder, tmp_path):
     other = case(batch=3)
     resolved = [Resolved(case(), "unsupported", "not today"), Resolved(other, None, "")]
     listener = Listener()
@@ -186,14 +186,11 @@ def test_a_case_that_cannot_run_is_a_row_and_the_rest_goes_on(folder):
     assert listener.refusals == [(case().id, "unsupported", "not today")]
     assert outcomes == {"ok": 2, "unsupported": 1}
     assert [entry.outcome for entry in folder.cases] == ["unsupported", None]
-
-
-def test_when_nothing_can_run_the_reasons_are_told(folder):
     many = case(placement=Placement(ranks_per_node=2, launcher="mpiexec"))
     resolved = [Resolved(case(), "unsupported", "not today"), Resolved(many, "unavailable", "no mpiexec")]
     listener = Listener()
     with pytest.raises(Unavailable, match=r"no mpiexec\n  not today"):
-        Session(folder, resolved, {}, listener, SETTINGS).run()
+        Session(RunFolder(tmp_path / "none").begin(About(), "plan"), resolved, {}, listener, SETTINGS).run()
     assert listener.refusals == [], "the message tells all of them"
 
 
@@ -240,3 +237,42 @@ def test_a_failing_case_is_exit_code_1_and_a_wrong_request_2(tmp_path):
     plan.write_text(PLAN)
     unusable = stagebench("run", str(plan), "-o", str(plan))
     assert (unusable.returncode, len(unusable.stderr.splitlines())) == (2, 1)
+
+
+CASE = ("--adapter", "reference", "--strategy", "single", "--workload", "mnist_small", "--batch", "2",
+        "--precision", "float64", "--passes", "native", "--steps", "2", "--seconds", "0.05",
+        "--set", "sampling.warmup_steps=2", "--set", "sampling.warmup_limit=0.2")  # fmt: skip
+RENAMED = ("unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"')
+PROCESSES = 4
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    shutil.which("unshare") is None or subprocess.run([*RENAMED, "other", "true"], capture_output=True).returncode != 0,
+    reason="no host of another name can be made here: it takes unshare --uts, so root",
+)
+def test_a_run_goes_on_on_another_host(tmp_path):
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "suite.cli", "run", *CASE, "--processes", str(PROCESSES), "--no-proofs"]
+
+    def on(host):
+        return subprocess.Popen([*RENAMED, host, *command, "-o", str(folder)], stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, text=True)  # fmt: skip
+
+    first, deadline = on("first"), time.monotonic() + 60
+    while not list(folder.glob("records/*.json")):
+        assert first.poll() is None, first.stdout.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.kill(first.pid, signal.SIGKILL)
+    first.communicate()
+    before = {path.name: path.read_bytes() for path in folder.glob("records/*.json")}
+    assert len(before) < PROCESSES
+    second = on("second")
+    told, _ = second.communicate(timeout=120)
+    assert second.returncode == 0, told
+    assert "was begun on" not in told, "it is a machine of the same kind"
+    records = list(RunFolder(folder).records())
+    assert [record.outcome for record in records] == PROCESSES * ["ok"]
+    assert {name: (folder / "records" / name).read_bytes() for name in before} == before
+    assert {rank.hello.host for record in records for rank in record.ranks} == {"first", "second"}

@@ -96,6 +96,19 @@ def test_no_number_is_cut_on_a_narrow_terminal(monkeypatch, capsys, columns):
     assert printed.count("130,000") == 2
 
 
+def test_what_several_cases_share_is_said_once(tmp_path, capsys):
+    made = MadeRun(tmp_path / "run")
+    for adapter in ("pytorch", "caffempi"):
+        made.proven(case_of(adapter), repeats=1)
+    print_results(made.folder)
+    remedy = "no verdict: fewer than two processes to compare; resume the run, or measure more processes"
+    assert capsys.readouterr().out.count(remedy) == 1
+    refused = [Refused(f"{name}/ddp", name, "not measured", "the run stopped") for name in ("pytorch", "caffempi")]
+    (shared,) = once_per_reason(refused)
+    assert (shared.label, shared.reason, shared.cases) == ("pytorch, caffempi (2 cases)", "the run stopped", 2)
+    assert once_per_reason(refused[:1]) == refused[:1]
+
+
 def test_an_interval_that_says_nothing_is_no_pair_of_numbers(tmp_path, capsys):
     made = MadeRun(tmp_path / "run")
     noisy = made.proven(case_of(), repeats=2)
@@ -112,15 +125,6 @@ def test_an_interval_that_says_nothing_is_no_pair_of_numbers(tmp_path, capsys):
     assert " … " in other
 
 
-def test_why_there_is_no_verdict_is_said_once_with_a_remedy(tmp_path, capsys):
-    made = MadeRun(tmp_path / "run")
-    for adapter in ("pytorch", "caffempi"):
-        made.proven(case_of(adapter), repeats=1)
-    print_results(made.folder)
-    remedy = "no verdict: fewer than two processes to compare; resume the run, or measure more processes"
-    assert capsys.readouterr().out.count(remedy) == 1
-
-
 @pytest.mark.parametrize("terminal", [True, False])
 def test_escape_codes_of_a_run_folder_reach_no_terminal(tmp_path, monkeypatch, capsys, terminal):
     made = MadeRun(tmp_path / "run")
@@ -133,10 +137,3 @@ def test_escape_codes_of_a_run_folder_reach_no_terminal(tmp_path, monkeypatch, c
     assert "photographs" in printed
     assert "unavailable: pytorch/ddp alexnet 2 ranks batch 8 imagenet-like: install it" in printed
     assert not any(code in printed for code in ("\x1b]", "\x1b[2J", "\x07"))
-
-
-def test_what_several_frameworks_share_is_named_once():
-    refused = [Refused(f"{name}/ddp", name, "not measured", "the run stopped") for name in ("pytorch", "caffempi")]
-    (shared,) = once_per_reason(refused)
-    assert (shared.label, shared.reason, shared.cases) == ("pytorch, caffempi (2 cases)", "the run stopped", 2)
-    assert once_per_reason(refused[:1]) == refused[:1]

@@ -46,18 +46,16 @@ def together(folder: Path, server: str, rank: str) -> Attempt:
     return run(processes, 1, folder, Limits(20, 20), lambda rank, message: None)
 
 
-def test_one_that_never_ends_is_ended_with_the_ranks(tmp_path):
+def test_one_that_never_ends_is_ended_with_the_ranks_and_one_that_ends_well_before_ends_nothing(tmp_path):
+    (tmp_path / "before").mkdir()
+    found = together(tmp_path / "before", "", "time.sleep(0.5); out.send(Done())")
+    assert (found.outcome, found.reason) == ("ok", "")
     found = together(tmp_path, "print(os.getpid(), flush=True); time.sleep(1000)", "out.send(Done())")
     assert (found.outcome, found.reason) == ("ok", "")
     assert found.seconds < 10
     assert (tmp_path / "served").read_text() == "the role"
     assert not psutil.pid_exists(int((tmp_path / "launcher-1.log").read_text()))
     assert found.evidence["exit_codes"] == {"rank 0": 0, "server.py the role": -15}
-
-
-def test_one_that_ends_well_before_the_ranks_ends_nothing(tmp_path):
-    found = together(tmp_path, "", "time.sleep(0.5); out.send(Done())")
-    assert (found.outcome, found.reason) == ("ok", "")
 
 
 def test_one_that_fails_ends_the_case_and_is_named_with_its_last_lines(tmp_path, monkeypatch):

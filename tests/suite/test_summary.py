@@ -11,10 +11,11 @@ from suite.contracts.case import Placement
 from suite.plugins import workloads
 from suite.worker.case_parts import Sampling, Training
 from tests.reports.made_experiments import paper
-from tests.reports.made_run import case_of, learner_of, proof_of, record_of
+from tests.reports.made_run import case_of, declared, learner_of, proof_of, record_of
 
 FULL = Sampling(processes=3)
 TRAINING = Training(epochs=2, target=0.9)
+ASYNCHRONOUS = {**declared(), "synchronous": False}
 
 
 def test_the_rate_is_all_samples_over_the_slowest_ranks_wall(run):
@@ -31,30 +32,31 @@ def test_the_rate_is_all_samples_over_the_slowest_ranks_wall(run):
     assert row.processes[0].rate == pytest.approx(40.0)
 
 
-def test_a_good_row_has_no_marks(run):
-    run.proven(case_of(sampling=FULL))
-    row = run.only()
-    assert (row.outcome, row.marks, row.comparable) == ("ok", [], True)
-    assert row.rate.low < row.rate.value < row.rate.high
-    assert row.budget.native > 0
-    assert row.proof.passed
-
-
 @pytest.mark.parametrize(("until", "repeats", "first_look"), [(None, 3, None), (0.03, 3, 3), (None, 4, 3)])
-def test_rows_know_whether_their_verdicts_decided_how_long_they_were_measured(run, until, repeats, first_look):
+def test_a_good_row_has_no_marks_and_knows_whether_its_verdict_decided_how_long_it_was_measured(
+    run, until, repeats, first_look
+):
     """By what the run's command said, or by more processes than planned: a later command may have gone on."""
     run.folder.write_about(run.folder.about.but(until=until))
     run.proven(case_of(sampling=FULL), repeats=repeats)
-    assert run.only().rates.first_look == first_look
+    row = run.only()
+    assert row.rates.first_look == first_look
+    assert (row.outcome, row.marks, row.comparable, row.proof.passed) == ("ok", [], True, True)
+    assert row.rate.low < row.rate.value < row.rate.high
+    assert row.budget.native > 0
 
 
-def test_a_failed_proof_disqualifies_and_a_missing_one_says_why(run):
+def test_a_failed_proof_disqualifies_and_a_missing_one_says_why_as_does_a_missing_case(run):
     failed = case_of(sampling=FULL)
     run.add(failed, proof=proof_of(failed, passed=False))
     run.add(case_of(batch=16))
-    failed, unproven = summarise(run.folder)
+    run.refuse(case_of(batch=32), "unsupported", "not here")
+    run.refuse(case_of(ranks=2), None, "")
+    failed, unproven, refused, missing = summarise(run.folder)
     assert (failed.marks, failed.comparable) == (["proof failed"], False)
     assert unproven.proof_reason == "proofs were switched off for this run"
+    assert (refused.outcome, refused.reason, refused.rate) == ("unsupported", "not here", None)
+    assert (missing.outcome, missing.budget) == ("not measured", None)
 
 
 def test_one_failed_process_decides_the_outcome_but_not_the_speed(run):
@@ -65,16 +67,6 @@ def test_one_failed_process_decides_the_outcome_but_not_the_speed(run):
     assert (row.outcome, row.reason) == ("oom", "no memory")
     assert len(row.measured) == 2
     assert "incomplete" in row.marks
-
-
-def test_cases_without_records(run):
-    run.refuse(case_of(), "unsupported", "not here")
-    run.refuse(case_of(ranks=2), None, "")
-    first, second = summarise(run.folder)
-    assert (first.outcome, first.reason) == ("unsupported", "not here")
-    assert second.outcome == "not measured"
-    assert first.rate is None
-    assert second.budget is None
 
 
 def test_scaling_takes_the_fastest_one_rank_case_with_the_same_batch_and_knobs(run):
@@ -112,32 +104,34 @@ def test_more_than_ideal_is_flagged_and_without_a_baseline_there_is_no_efficienc
     assert alone.scaling is None
 
 
-def test_only_comparable_rows_of_one_group_are_compared(run):
+def test_only_comparable_rows_of_one_group_are_compared_and_all_are_json(run):
     run.proven(case_of())
     run.proven(case_of("caffempi"), slower=2.0)
     run.add(case_of("reference"), slower=0.01)  # no proof: does not win
     run.proven(case_of("caffempi", batch=16))
-    leader, slower, unproven, alone = summarise(run.folder)
+    run.refuse(case_of(ranks=4), None, "")
+    leader, slower, unproven, alone, missing = summarise(run.folder)
     assert leader.against.verdict == "leads"
     assert slower.against.verdict == "slower"
     assert slower.against.ratio.value == pytest.approx(0.47, abs=0.02)
     assert slower.against.fastest == leader.id
     assert unproven.against is None
     assert alone.against is None
-
-
-def declared_as(synchronous):
-    plain = {"knob_defaults": {}, "separable": [], "model_parallel_size": 1, "microbatches": 1}
-    return {**plain, "synchronous": synchronous}
+    found, other, *_, last = json.loads(
+        json.dumps([row.to_dict() for row in (leader, slower, unproven, alone, missing)], allow_nan=False)
+    )
+    assert found["samples_per_second"]["value"] > 0
+    assert other["layers"][0]["layer"] == "conv1"
+    assert last["samples_per_second"] is None
 
 
 def test_what_is_no_synchronous_training_never_leads_those_that_are(run):
-    run.proven(case_of(ranks=2), declared=declared_as(True))
-    run.proven(case_of("caffempi", ranks=2), declared=declared_as(True), slower=2.0)
+    run.proven(case_of(ranks=2), declared=declared())
+    run.proven(case_of("caffempi", ranks=2), declared=declared(), slower=2.0)
     one_bit = {"ranks": 2, "strategy": "one_bit_sgd", "knobs": {}}
-    run.proven(case_of("cntk", **one_bit), declared=declared_as(False), slower=0.1)
-    run.proven(case_of("other", **one_bit), declared=declared_as(False), slower=0.2)
-    run.proven(case_of("cntk", **{**one_bit, "strategy": "block_momentum"}), declared=declared_as(False), slower=0.1)
+    run.proven(case_of("cntk", **one_bit), declared=ASYNCHRONOUS, slower=0.1)
+    run.proven(case_of("other", **one_bit), declared=ASYNCHRONOUS, slower=0.2)
+    run.proven(case_of("cntk", **{**one_bit, "strategy": "block_momentum"}), declared=ASYNCHRONOUS, slower=0.1)
     rows = summarise(run.folder)
     assert [row.against and row.against.verdict for row in rows] == ["leads", "slower", "leads", "slower", None]
     assert rows[1].against.fastest == rows[0].id
@@ -193,21 +187,12 @@ def test_a_large_difference_shows_though_all_rows_of_one_framework_were_measured
 
 
 def test_a_round_that_a_resumed_run_measured_in_two_parts_is_the_only_one_lost(run):
-    cases = [run.proven(case_of(adapter), **ONE_DAY) for adapter in ("pytorch", "caffempi")]
-    run.changed(cases[1], lambda record: record.update(ANOTHER), [2])
-    rows = summarise(run.folder)
-    assert rows[1].against.ratio.processes == 2
-    assert not any("another time" in row.marks for row in rows)
-
-
-def test_rows_are_json(run):
-    run.proven(case_of())
-    run.proven(case_of("caffempi", ranks=2))
-    run.refuse(case_of(ranks=4), None, "")
-    rows = json.loads(json.dumps([row.to_dict() for row in summarise(run.folder)], allow_nan=False))
-    assert rows[0]["samples_per_second"]["value"] > 0
-    assert rows[1]["layers"][0]["layer"] == "conv1"
-    assert rows[2]["samples_per_second"] is None
+    run.proven(case_of(), **ONE_DAY)
+    resumed = run.proven(case_of("caffempi"), **ONE_DAY)
+    run.changed(resumed, lambda record: record.update(ANOTHER), [2])
+    first, second = summarise(run.folder)
+    assert second.against.ratio.processes == 2
+    assert "another time" not in first.marks + second.marks
 
 
 def peaked(flop_per_s, bytes_per_s=1e10):
@@ -328,9 +313,7 @@ def test_nodes_are_measured_against_one_node_with_as_many_devices(tmp_path):
 
 
 def test_without_such_a_node_there_is_no_baseline(run):
-    case = case_of(ranks=4)
-    run.proven(case.on(placement=case.placement.__class__(nodes=2, ranks_per_node=2)))
+    run.proven(case_of(ranks=4, placement=Placement(nodes=2, ranks_per_node=2)))
     run.proven(case_of())
-    lonely = summarise(run.folder)[0]
-    assert lonely.scaling is not None
-    assert lonely.over_nodes is None
+    lonely, _ = summarise(run.folder)
+    assert (lonely.scaling is not None, lonely.over_nodes) == (True, None)

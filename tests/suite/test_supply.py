@@ -72,14 +72,6 @@ def test_a_snapshot_can_be_pinned(monkeypatch, capsys, tmp_path):
         supply.advisories(digest)
 
 
-def test_a_locked_version_of_an_advisory_is_named(monkeypatch, capsys, tmp_path):
-    affected = [{"package": {"name": "JAX", "ecosystem": "PyPI"}, "versions": ["0.10.2"]}]
-    (tmp_path / "PYSEC-1.json").write_text(json.dumps({"id": "PYSEC-1", "affected": affected}))
-    monkeypatch.setenv("STAGEBENCH_ADVISORIES", str(tmp_path))
-    assert supply.advisories() == 1
-    assert "jax: jax 0.10.2: PYSEC-1" in capsys.readouterr().out
-
-
 def advisory(*events, kind="ECOSYSTEM", **more):
     """One of OSV's, as small as its schema allows."""
     package = {"name": "JAX", "ecosystem": "PyPI"}

@@ -90,9 +90,18 @@ def test_a_file_whose_name_ends_like_a_digest_is_itself(tmp_path, prose):
     assert locate(found.data, GPT).path == str(odd)
 
 
-def test_the_batch_of_all_samples_is_that_of_the_windows_that_are_learnt(cases, prose):
+def test_the_batch_of_all_samples_is_that_of_the_windows_that_are_learnt_and_a_split_wants_both_parts(cases, prose):
     (whole,) = cases("[training]\nheld_out = 0.1\n" + LEARNS + 'data = "prose.txt"\nbatch = "all"\n')
     assert whole.case.batch == 31 - 3
+    prose.write_bytes(bytes(range(130)))
+    with pytest.raises(RequestError, match=r"held_out = 0.1 tests with 0 of the 2 samples of prose.txt"):
+        cases("[training]\nheld_out = 0.1\n" + LEARNS + 'data = "prose.txt"\n')
+    (found,) = cases("[training]\nheld_out = 0.5\n" + LEARNS + 'data = "prose.txt"\n')
+    assert found.outcome is None
+    np.savez(prose.with_name("mine.npz"), images=np.zeros((4, 28, 28), np.uint8), labels=np.arange(4))
+    (found,) = cases(LEARNS + 'data = "mine.npz"\n')
+    wants = "gpt_char wants a text; name a file of tokens, or python-topics"
+    assert (found.outcome, found.reason) == ("unsupported", f"mine.npz holds images of 1x28x28, {wants}")
 
 
 def one_label() -> Graph:
@@ -128,19 +137,3 @@ def test_a_token_beyond_the_vocabulary_is_named_with_its_place(tmp_path):
     (tmp_path / "wide.u16").write_bytes(b"odd")
     found = fit("wide.u16", "text", GPT.graph(), tmp_path)
     assert (found.outcome, "3 bytes, an odd number" in found.reason) == ("wrong", True)
-
-
-def test_images_are_refused_for_a_network_of_tokens(cases, tmp_path):
-    np.savez(tmp_path / "mine.npz", images=np.zeros((4, 28, 28), np.uint8), labels=np.arange(4))
-    (found,) = cases(LEARNS + 'data = "mine.npz"\n')
-    wants = "gpt_char wants a text; name a file of tokens, or python-topics"
-    assert (found.outcome, found.reason) == ("unsupported", f"mine.npz holds images of 1x28x28, {wants}")
-
-
-def test_a_text_too_short_for_its_split_is_refused(cases, tmp_path):
-    (tmp_path / "short.txt").write_bytes(bytes(range(130)))
-    with pytest.raises(RequestError) as error:
-        cases("[training]\nheld_out = 0.1\n" + LEARNS + 'data = "short.txt"\n')
-    assert "held_out = 0.1 tests with 0 of the 2 samples of short.txt" in str(error.value)
-    (found,) = cases("[training]\nheld_out = 0.5\n" + LEARNS + 'data = "short.txt"\n')
-    assert found.outcome is None

@@ -48,6 +48,9 @@ def test_what_runs_differ_by_outweighs_agreeing_processes():
 def test_a_smaller_change_and_more_cases_need_more_processes(change, cases):
     assert processes_needed(Noise(0.02, 8), change, cases) > processes_needed(Noise(0.02, 8), 0.03)
     assert processes_needed(Noise(5.0, 8), change, cases) is None
+    sides = Sides(of(0.0, 0.02, 0.01), of(0.0, 0.01, 0.02))
+    several, needs = processes_noise(sides.before, sides.after), judged(dict.fromkeys(range(cases), sides), change)
+    assert needs[0].needs == processes_needed(several, change, cases)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +89,6 @@ def test_noise_is_that_about_the_levels_and_a_change_surely_smaller_than_asked_i
     assert found is not None
     assert (found.deviation, found.degrees) == (pytest.approx(math.sqrt(3 / 10)), 10)
     assert noise(values[: FEWEST - 1]) is None
-    values = [0, 1, 0, 1, 0, 1, 9, 10, 9, 10, 9, 10]
     assert change_points(values, 9.6) == [6], "9 and a confidence interval of 0.7"
     assert change_points(values, 9.8) == []
 
@@ -145,12 +147,3 @@ def test_the_wider_noise_is_taken():
     runs = Noise(0.005, 1)  # a smaller error than the processes', of which less is known
     (found,) = judged({0: Sides(of(*steady), of(*steady), runs)}, 0).values()
     assert half(found) == pytest.approx(t.ppf(0.975, 1) * 0.005 * math.sqrt(2))
-
-
-def test_more_cases_need_more_processes_each():
-    sides = Sides(of(0.0, 0.02, 0.01), of(0.0, 0.01, 0.02))
-    (one,) = judged({0: sides}, 0.03).values()
-    several = judged(dict.fromkeys(range(8), sides), 0.03)
-    noise = processes_noise(sides.before, sides.after)
-    assert (one.needs, several[0].needs) == (processes_needed(noise, 0.03), processes_needed(noise, 0.03, 8))
-    assert one.needs < several[0].needs

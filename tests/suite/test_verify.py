@@ -1,44 +1,39 @@
-"""What `verify` is asked for, and the bounds that it needs."""
+"""`stagebench verify`: what it is asked for, its bounds, and frameworks that refuse, hang or die."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
 
+from adapters.reference import plugin as reference
+from suite.cli.verify import _reason
 from suite.contracts.case import Case, Configuration, Placement
 from suite.errors import RequestError
-from suite.proofs.make import configuration_of_proof, networks
+from suite.proofs.make import Proofs, configuration_of_proof, networks, subject
 from suite.proofs.oracles import pieces
 from suite.proofs.tolerances import tolerance
 from suite.proofs.wanted import Wanted, cases_to_verify
+from suite.results.records import Proof
+from suite.session.cases import launch_of_case
+from suite.worker.case_parts import Sampling
 from tests.support.errors import raising
 
 
 @pytest.mark.parametrize(
-    ("place", "kind", "word", "help"),
+    ("wanted", "words", "remedy"),
     [
-        ("adapters", "adapter", "alhpa", "did you mean 'alpha'?"),
-        ("workloads", "workload", "mnist_smal", "did you mean 'mnist_small'?"),
-        ("tunings", "tuning", "nope", "known: default, tuned"),
+        ({"adapters": ["alhpa"]}, "there is no adapter 'alhpa'; ", "did you mean 'alpha'?"),
+        ({"workloads": ["mnist_smal"]}, "there is no workload 'mnist_smal'; ", "did you mean 'mnist_small'?"),
+        ({"tunings": ["nope"]}, "there is no tuning 'nope'; ", "known: default, tuned"),
+        ({"knobs": {"overlp": "none"}}, "--knob overlp: no chosen adapter has it; ", "did you mean 'overlap'?"),
+        ({"knobs": {"overlap": "all"}}, "the knob overlap is one of 'none', 'merged'", "not 'all'"),
     ],
 )
-def test_a_slip_is_named_for_what_it_is(toys, place, kind, word, help):
+def test_a_slip_is_named_for_what_it_is(toys, wanted, words, remedy):
     with pytest.raises(RequestError) as error:
-        cases_to_verify(Wanted(**{place: [word]}))  # type: ignore[arg-type]
-    assert str(error.value).startswith(f"there is no {kind} {word!r}; ")
-    assert help in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("knobs", "words"),
-    [
-        ({"overlp": "none"}, "--knob overlp: no chosen adapter has it; did you mean 'overlap'?"),
-        ({"overlap": "all"}, "the knob overlap is one of 'none', 'merged', not 'all'"),
-    ],
-)
-def test_a_knob_that_nobody_takes_is_named(toys, knobs, words):
-    with pytest.raises(RequestError) as error:
-        cases_to_verify(Wanted(knobs=knobs))
+        cases_to_verify(Wanted(**wanted))
     assert words in str(error.value)
+    assert remedy in str(error.value)
 
 
 def test_strategies_knobs_and_tunings_go_to_those_that_have_them(toys):
@@ -108,3 +103,86 @@ def test_what_cannot_be_proven_says_why(toys):
     assert refusals == {"alpha": None, "beta": "beta does not do device 'cuda'; it does cpu"}
     ((_, refused), _) = cases_to_verify(Wanted(["alpha"], ["mnist_small"], ["pipe"], devices=3))
     assert refused == ("alpha/pipe holds one network on 2 devices, and 3 do not divide by that; ask for 2 or 4 of them")
+
+
+@pytest.mark.parametrize(("trainer", "verdict"), [("RefusingToy", "3 unsupported"), ("ToyTrainer", "3 FAILED")])
+def test_verify_tells_a_framework_s_refusal_from_a_failure(
+    stagebench, startable, trainer, verdict, tmp_path, monkeypatch
+):
+    monkeypatch.setenv(
+        "STAGEBENCH_CACHE", str(tmp_path)
+    )  # a proof is remembered by its code, and both toys' is one file
+    startable.manager.register(reference)  # makes the oracle
+    startable.adapters["alpha"].trainer = f"toy:{trainer}"
+    asked = ("--adapter", "alpha", "--workload", "mnist_small", "--strategy", "single", "--tuning", "default")
+    told = stagebench("verify", *asked)
+    assert told.code == 1  # nothing is proven
+    assert told.out.rstrip().endswith(verdict), told.out
+    assert ("mnist_small cannot be cut so often" in told.out) == (trainer == "RefusingToy")
+    rows = json.loads(stagebench("verify", *asked, "--json").stdout)
+    assert [row["workload"] for row in rows] == ["mnist_small", "probe", "behaviour"]
+    assert {(row["strategy"], row["passed"]) for row in rows} == {
+        ("single", None if trainer == "RefusingToy" else False)
+    }
+
+
+def test_verify_looks_for_every_interpreter_that_was_named_before_it_proves(refusal, startable, monkeypatch):
+    monkeypatch.setenv("STAGEBENCH_PYTHON_BETA", "/no-such-python")
+    monkeypatch.setattr(Proofs, "proving", lambda *_: pytest.fail("something was started"))
+    assert "STAGEBENCH_PYTHON_BETA is /no-such-python" in refusal("verify", "--workload", "mnist_small")
+
+
+def test_a_reason_is_printed_once():
+    seen: dict[str, int] = {}
+    whys = [_reason(why, number, seen) for number, why in enumerate(["no MPI", "no MPI", "", ""], 1)]
+    assert whys == ["no MPI", "see [1]", "", ""]
+
+
+PROVEN = Proof(key="k", **subject(Case("alpha", "single", "mnist_small")), passed=True)
+
+
+def test_verify_keeps_what_it_proved_when_it_is_stopped(stagebench, startable, monkeypatch):
+    made = iter([PROVEN])
+
+    def proving(*_):
+        yield True
+        for proof in made:
+            return proof
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Proofs, "proving", proving)
+    told = stagebench("verify", "--adapter", "alpha", "--workload", "mnist_small", "--json")
+    assert told.code == 130
+    assert json.loads(told.stdout) == [PROVEN.model_dump(mode="json")]
+
+
+def test_verify_tells_of_a_slip_in_one_declaration_and_goes_on(stagebench, startable, monkeypatch):
+    startable.adapters["alpha"].package = "nowhere"
+
+    def proving(*_):
+        yield True
+        return PROVEN
+
+    monkeypatch.setattr(Proofs, "proving", proving)
+    monkeypatch.setattr(Proofs, "behaving", proving)
+    told = stagebench("verify", "--workload", "mnist_small", "--strategy", "single", "--tuning", "default")
+    assert told.code == 1
+    assert "names the package 'nowhere'" in told.out
+    assert told.out.rstrip().endswith("3 FAILED, 2 proven, 1 unsupported")
+
+
+def test_a_framework_that_hangs_costs_its_proof_one_silence_limit_and_a_run_one_proof(startable, tmp_path, monkeypatch):
+    startable.manager.register(reference)
+    monkeypatch.setenv("STAGEBENCH_CACHE", str(tmp_path / "cache"))
+    case = Case("alpha", "single", "mnist_small", batch=4, knobs={"sleep": {"start": 1000.0}}, silence_limit=1.0)
+    maker, first = Proofs({}), []
+    for steps in (3, 4):  # two cases of one proof
+        one = case.on(sampling=Sampling(steps=steps))
+        launch = launch_of_case(one, {}, tmp_path / "bundle")
+        first.append(maker.prove(one, launch, tmp_path / f"proof{steps}"))
+    assert first[0] == first[1]
+    assert not first[0].passed
+    assert "timeout, rank 0 sent no message for 1 s" in first[0].reason
+    assert "float64" not in first[0].reason, "what hangs is not asked again"
+    assert (tmp_path / "proof3").exists()
+    assert not (tmp_path / "proof4").exists(), "it hung once"
