@@ -200,6 +200,8 @@ def in_turns(adapter: Alpha, folder: Path) -> object:
         (in_plan, "unsupported", lambda case: True, "what it returned is True; it should be a valid string"),
         (in_readers, "unsupported", lambda case: True, "what it returned is True; it should be a valid string"),
         (in_plan, "model_parallel_size", lambda case: 0, "returned is 0; it should be greater than or equal to 1"),
+        (in_proof, "microbatches", lambda case: 0, "returned is 0; it should be greater than or equal to 1"),
+        (in_turns, "model_parallel_size", lambda case: None, "returned is None; it should be a valid integer"),
         (in_plan, "microbatches", lambda case: None, "returned is None; it should be a valid integer"),
         (in_plan, "mpi", lambda case: None, "returned is None; it should be a valid string"),
         (in_request, "mpi", lambda case: 3, "returned is 3; it should be a valid string"),
@@ -286,6 +288,12 @@ def test_a_method_may_be_made_in_any_way(method):
     adapter = type("Made", (Alpha,), {"unsupported": method})()
     check_methods(adapter, Adapter)
     assert ask(adapter, "unsupported", None) is None
+
+
+def test_a_launcher_s_attributes_are_checked(registered):
+    registered("stagebench_launchers", lambda self: [type("Wrong", (Local,), {"order": "first"})()])
+    with pytest.raises(RequestError, match="the launcher 'local' does not load: TypeError: its order is 'first'; it"):
+        plugins.launchers()
 
 
 @pytest.mark.parametrize(

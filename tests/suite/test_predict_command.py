@@ -228,6 +228,9 @@ def test_devices_that_share_a_batch_lose_by_what_does_not_shrink_with_it(stagebe
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
+        (("--rate", "0"), "rate is 0"),
+        (sets("compression=0"), "compression is 0"),
+        (sets("global_batch=0"), "the global batch is 0"),
         (("--ranks", "0"), "ranks = '0': Input should be greater than or equal to 1"),
         (("--ranks", "9999999"), "9999999 ranks"),
         (("--alpha", "-1"), "alpha of a link is -1.0"),
