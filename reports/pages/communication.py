@@ -86,7 +86,8 @@ def aggregation(report: Report) -> Section | None:
     title, also = _headline(rows)
     panels = by_group(rows[:SHOWN])
     body = [report.cut(rows, "cases that exchange gradients")]
-    body.append(report.drawn("aggregation", map(chart, for_charts(panels))))
+    drawn = by_group([row for row in rows[:SHOWN] if waits_known(row)])
+    body.append(report.drawn("aggregation", map(chart, for_charts(drawn))))
     body.append(table("Aggregating gradients", heads, *report.bodies(panels, cells)))
     return Section("aggregation", title, body, also, definitions=_AGGREGATION, name="Aggregating gradients")
 
@@ -102,7 +103,14 @@ _AGGREGATION = (
 )
 
 
+def waits_known(row: Row) -> bool:
+    """Check whether it was measured how long a step waits for the exchange."""
+    return row.budget is not None and row.budget.communication is not None
+
+
 def _headline(rows: Sequence[Row]) -> tuple[str, str]:
+    if not any(map(waits_known, rows)):
+        return "How long a step waits for the exchange was not measured", "The pass compute_only measures it."
     budgets = [(row, row.budget, row.budget.exposed_communication) for row in rows if row.budget]
     sure = [(row, budget.exposed_share or 0.0) for row, budget, exposed in budgets if exposed and exposed.low > 0]
     if not sure:

@@ -74,7 +74,7 @@ def headline(scaled: Sequence[Row]) -> tuple[str, str]:
     where = "a second device" if most == 2 else f"{most} devices"
     best = max(rows, key=lambda row: speed_up(row).value)
     name, times = labels([best.case])[0].words, number(speed_up(best).value)
-    far = f"{name} comes nearest to ideal: {times} of {most} times, {best.case.workload}."
+    far = f"{name} scales best: {times} times one device, ideally {most}; {best.case.workload}."
     if all(row.scaling and row.scaling.efficiency.processes < 2 for row in rows):
         return f"No verdict yet on {where}", far
     if len(rows) == 1:

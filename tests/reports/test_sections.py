@@ -275,6 +275,25 @@ def test_what_is_hidden_is_drawn_only_where_it_is_determined(folder):
     assert all(value.endswith(" + ?") for value, _ in found)
 
 
+def test_an_exchange_that_was_not_measured_has_neither_claim_nor_chart(folder):
+    rows = summarise(folder)
+    for row in rows:
+        row.processes = [without_communication(process) for process in row.processes]
+        row.__dict__.pop("budget", None)
+    report = Report(folder, rows)
+    section = aggregation(report)
+    assert section.title == "How long a step waits for the exchange was not measured"
+    assert not any(name.startswith("aggregation-") for name in report.charts)
+
+
+def without_communication(process):
+    """A process whose plan left the passes `compute_only` and `comm_only` out."""
+    if process.budget is None:
+        return process
+    nothing = {"communication": None, "exposed_communication": None, "hidden_communication": None}
+    return replace(process, budget=replace(process.budget, **nothing))
+
+
 def with_wide_hidden(process):
     budget = process.budget
     if budget is None or budget.hidden_communication is None:
