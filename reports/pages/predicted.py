@@ -48,7 +48,7 @@ def predicted(report: Report) -> Section | None:
         words = "This run has measured nothing on more devices than the model was fitted to"
         body.append(tag("p", f"{words}: nothing says how good its predictions are."))
     if refused:
-        body.append(folded("Not predicted", listing(refused)))
+        body.append(folded("Not predicted", listing(refused)) if answers else listing(refused))
     title, also = headline(tested, bool(answers))
     return Section("predicted", title, body, also, [f"{title}."] if tested else [], _DEFINITIONS, "Predicted")
 
