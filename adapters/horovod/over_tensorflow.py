@@ -17,6 +17,7 @@ from suite.worker.contract import Joined
 class AllReduce(Replicas):
     """A device per rank."""
 
+    xla_when_tuned = ("update", "update")  # or no gradient would be complete before all are
     one_cluster = False
 
     def start(self) -> Joined:

@@ -27,7 +27,7 @@ class TensorFlowTrainer(Trainer):
 
     transport = "none"
     rank, world = 0, 1
-    xla_when_tuned = ("update", "update")  # the knob `xla`'s "auto", and the same for a network with attention
+    xla_when_tuned = ("update", "update")  # the knob `xla`'s "auto", and the same for a network over tokens
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -54,8 +54,8 @@ class TensorFlowTrainer(Trainer):
     def build(self, graph: Graph, weights: Arrays) -> None:
         self.release()
         self.graph, self.layout = graph, Layout(graph, self._images)
-        attends = any(layer.kind == "attention" for layer in graph.layers)
-        self.xla = chosen(self.setup, "xla", default="off", tuned=self.xla_when_tuned[attends])
+        over_tokens = any(len(layer.shape) == 2 for layer in graph.layers)
+        self.xla = chosen(self.setup, "xla", default="off", tuned=self.xla_when_tuned[over_tokens])
         precision = self.setup.precision
         grouped = not any(layer.attrs.get("groups", 1) > 1 for layer in graph.layers) or machine.grouped_gradients(
             self.devices[0], self._images, precision

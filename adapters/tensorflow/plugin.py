@@ -99,7 +99,7 @@ KNOBS = {
         ("auto", "off", "update", "step"),
         "auto",
         "What XLA compiles: nothing, the update, or the whole step but the exchange; "
-        "auto: when tuned the update, and of a transformer the whole step.",
+        "auto: when tuned the update, and of a transformer on one device the whole step, whose layers are not timed.",
     ),
     "layout": Knob(
         ("auto", "NHWC", "NCHW"), "auto", "Layout of images and activations; auto: NHWC, and NCHW when tuned on a GPU."

@@ -1,7 +1,7 @@
 """A layer graph as an ONNX model for inference: what a network computes once it is trained.
 
-Every attribute is written out. A window that begins beyond the input is not left to `ceil_mode`, which runtimes read in
-different ways: the input is padded to what the last window needs. Weights keep their canonical names and shapes.
+A window that begins beyond the input is not left to `ceil_mode`, which runtimes read in different ways: the input is
+padded to what the last window needs. Weights keep their canonical names and shapes.
 
 NumPy, and the package onnx.
 """
@@ -29,7 +29,10 @@ def model(graph: Graph, weights: Arrays, statistics: Arrays) -> onnx.ModelProto:
     for layer in graph.layers:
         writer.write(layer)
     answer = graph.heads[-1].layer
-    writer.nodes.append(helper.make_node("Identity", [answer], ["logits"]))
+    if answer != "logits":
+        if any(layer.name == "logits" for layer in graph.layers):
+            raise ValueError(f"layer 'logits' bears the name of the model's output, which {answer!r} writes; rename it")
+        writer.nodes.append(helper.make_node("Identity", [answer], ["logits"]))
     numbers = TensorProto.INT64 if graph.vocabulary else TensorProto.FLOAT
     given = helper.make_tensor_value_info("input", numbers, ["samples", *graph.input_shape])
     made = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["samples", *graph.label_shape, graph.classes])
@@ -126,7 +129,9 @@ class Writer:
     def lrn(self, layer: Layer, x: str) -> None:
         attrs = layer.attrs
         if attrs["size"] % 2 == 0:
-            raise ValueError(f"layer {layer.name!r} normalises over {attrs['size']} channels; ONNX wants an odd number")
+            raise ValueError(
+                f"layer {layer.name!r} normalises over {attrs['size']} channels; runtimes of ONNX want an odd number"
+            )
         self._node(
             "LRN", [x], layer.name, size=attrs["size"], alpha=attrs["alpha"], beta=attrs["beta"], bias=attrs["k"]
         )
@@ -165,8 +170,12 @@ class Writer:
         self._node("Concat", [first, x], layer.name, axis=1)
 
     def positions(self, layer: Layer, x: str) -> None:
-        table = self._weights[layer.roles["weight"]][:, : layer.shape[0]]
-        self._node("Add", [x, self._constant(layer.roles["weight"], table.astype(np.float32))], layer.name)
+        table, positions = self._weight(layer, "weight"), layer.shape[0]
+        if positions < layer.parameters[0].shape[1]:
+            places = (("begin", 0), ("end", positions), ("axis", 1))
+            limits = [self._constant(f"{layer.name}.{name}", np.array([place])) for name, place in places]
+            table = self._node("Slice", [table, *limits], f"{layer.name}.first")
+        self._node("Add", [x, table], layer.name)
 
     def layer_norm(self, layer: Layer, x: str) -> None:
         tensors = [self._weight(layer, role) for role in ("weight", "bias")]

@@ -21,6 +21,7 @@ from tests.support.trainers import by_strategy
 from workloads import weights
 from workloads.build import Builder
 from workloads.kinds import KINDS
+from workloads.networks import by_name
 
 USUAL = Adam(1e-3, 0.9, 0.999, 1e-7, 0.0)
 # An epsilon as large as the gradients' roots: one that is in the wrong place shows at once.
@@ -28,9 +29,10 @@ LARGE = Adam(0.01, 0.8, 0.99, 0.05, 0.1)
 # Of the five updates of `one_convolution` the first ones are clipped, the last ones are not.
 CLIPPED = SGD(0.01, 0.9, 1e-2, clip=3.9)
 RULES = {"usual": USUAL, "large": LARGE, "sgd": SGD(0.01, 0.9, 1e-2), "clipped": CLIPPED}
+RULES["matrices"] = RULES["sgd"]._replace(decays="matrices")
 EVERY = tuple(
     {"rule": rule, "precision": precision, "tuning": tuning}
-    for rule, precision in (("large", "float32"), *product(("usual", "large", "clipped"), ("float64",)))
+    for rule, precision in (("large", "float32"), *product(("usual", "large", "clipped", "matrices"), ("float64",)))
     for tuning in ("default", "tuned")
 )
 
@@ -107,8 +109,7 @@ class Alike:
         trainers.staged(ours, ours.to_device(synthetic(networks.two_heads(), 8, 1)))
 
     def test_counting_multiply_accumulates_changes_nothing(self, trainer):
-        graph = networks.two_heads()
-        for tuning in self.counting:
+        for graph, tuning in product((networks.two_heads(), by_name()["gpt_char"].graph()), self.counting):
             ours = trainer(tuning=tuning)
             ours.build(graph, networks.drawn(graph))
             before = ours.parameters()

@@ -103,6 +103,7 @@ def test_a_setting_goes_before_a_variable_and_that_before_tox(tox_environment, m
     ("text", "problem"),
     [
         (None, "is not an executable file"),
+        ("exit 3", "ended with exit code 3: it printed nothing"),
         ("echo broken >&2; exit 1", "ended with exit code 1: broken"),
         ("echo hello", "is not a Python interpreter: hello"),
         ("sleep 60", "did not answer within 0.4 s"),

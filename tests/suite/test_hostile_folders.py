@@ -143,8 +143,6 @@ def keys(kind: str) -> list[str]:
 def test_no_code_of_a_file_reaches_a_terminal_a_page_or_a_table(kind, key, tmp_path):
     run, out = tmp_path / "run", tmp_path / "out"
     shutil.copytree(RUNS / kind, run)
-    plan = run / "plan.toml"
-    plan.write_text(f"title = {json.dumps(CODES)}\n# {CODES}\n{plan.read_text()}")
     for path in run.rglob("*.json"):
         if not (key == "plan" and path.parent != run):  # of a record: the digest of plan.toml
             seal_again(path, re.sub(rf'"{key}": "[^"]*"', lambda _: f'"{key}": {json.dumps(CODES)}', path.read_text()))
@@ -174,6 +172,15 @@ def test_what_json_has_a_short_word_for_is_a_code_and_a_number_that_no_division_
     path.write_text(re.sub(r'"memory_bytes": \d+', f'"memory_bytes": {10**400}', whole))
     with raising(StagebenchError, path, 401):
         RunFolder.open(run).hosts()
+
+
+def test_no_code_of_a_plan_reaches_a_page(tmp_path):
+    run = shutil.copytree(RUNS / "training", tmp_path / "run")
+    plan = run / "plan.toml"
+    plan.write_text(f"title = {json.dumps(CODES)}\n# {CODES}\n{plan.read_text()}")
+    ends_well("report", run, "-o", tmp_path / "pages")
+    for page in (tmp_path / "pages").rglob("*.html"):
+        assert not re.search(r"[\x1b\u202e]|<script>alert", page.read_text())
 
 
 @pytest.fixture(scope="module")
@@ -288,19 +295,27 @@ LONG = "x" * 5000
         ("run", "--adapter", "reference", "--workload", "mnist_small", "-o", LONG),
         ("run", "--set", f"{LONG}=1"),
         ("run", "--set", "batch=" + "[" * 5000),
-        ("run", "quick", "--until", LONG),
         ("comm", "--backend", LONG),
-        ("comm", "--sizes", LONG),
+        ("comm", "--hosts", f"a,{LONG}"),
+        ("comm", "-o", LONG),
+        ("show", LONG),
+        ("report", LONG),
         ("report", RUNS / "training", "-o", LONG),
         ("collect", LONG, "-o", "x"),
+        ("collect", RUNS / "training", "-o", LONG),
+        ("data", "check", LONG),
         ("data", "convert", LONG),
         ("data", "make", "digits", "-o", LONG),
         ("verify", "--workload", LONG),
         ("new-adapter", LONG),
         ("new-adapter", "lumen", "-o", LONG),
         ("predict", LONG),
-        ("predict", "--workload", "alexnet", "--ranks", LONG),
+        ("manifests", LONG, "-o", "x", "--image", "y"),
         ("manifests", "quick", "-o", LONG, "--image", "y"),
+        ("run", "quick", "--until", LONG),
+        ("run", "quick", "--for", LONG),
+        ("predict", "--workload", "alexnet", "--ranks", LONG),
+        ("comm", "--sizes", LONG),
     ],
     ids=lambda arguments: " ".join(str(each)[:12] for each in arguments),
 )

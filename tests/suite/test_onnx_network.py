@@ -14,6 +14,7 @@ from tests.support.errors import raising
 from tests.support.trainers import setup
 from workloads import weights
 from workloads.build import Builder
+from workloads.graph import Graph
 from workloads.networks import by_name
 
 EXACT = 2e-6  # of the largest logit, in float32
@@ -38,6 +39,11 @@ def test_it_computes_what_the_oracle_does(graph):
     assert worst(graph().without_dropout()) < EXACT
 
 
+def test_a_shorter_context_takes_the_first_of_the_positions():
+    graph = text_graph().without_dropout()
+    assert worst(graph.with_context(graph.input_shape[0] - 1)) < EXACT
+
+
 @pytest.mark.parametrize(
     ("kernel", "stride", "pad", "ceil", "extent"),
     [(3, 2, 0, True, 8), (3, 2, 1, True, 8), (2, 3, 0, True, 9), (3, 2, 1, False, 7), (3, 3, 1, True, 9)],
@@ -58,6 +64,15 @@ def test_every_network_is_a_model_that_onnx_s_checker_takes(name):
     model = onnx_network.model(graph, dict(weights.initial(graph)), {})
     sizes = {each.name: int(np.prod(each.dims)) for each in model.graph.initializer}
     assert sum(sizes[parameter.name] for parameter in graph.parameters) == graph.parameter_count
+
+
+def test_only_the_answer_may_be_called_as_the_output_is():
+    graph = Graph("named", (4,), 3)
+    graph.add_head(graph.add("logits", "dense", ("input",), out=3))
+    assert worst(graph) < EXACT
+    graph.add_head(graph.add("fc", "dense", ("logits",), out=3))
+    with pytest.raises(ValueError, match="layer 'logits' bears the name"):
+        onnx_network.model(graph, dict(weights.initial(graph)), {})
 
 
 def test_layers_without_an_exact_operator_are_refused():

@@ -119,6 +119,8 @@ def test_a_straggler_that_cannot_be_is_refused(cases):
         cases(SINGLE + "straggler = 0.5\n")
     with pytest.raises(RequestError, match=r"straggler = 0.5 .*cuda device"):
         cases(SINGLE + 'straggler = 0.5\nbinding = "cores"\ndevice = "cuda"\n')
+    with pytest.raises(RequestError, match=r"should be less than or equal to 0.95"):
+        cases(SINGLE + 'straggler = 1.0\nbinding = "cores"\n')
 
 
 def test_ids_depend_on_values_and_not_on_spelling(cases):

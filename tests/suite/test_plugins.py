@@ -8,6 +8,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -211,6 +212,7 @@ def in_turns(adapter: Alpha, folder: Path) -> object:
         (in_request, "environ", lambda case, interpreter: {"A;id": "3"}, r"in {'A;id': '3'}, .* it should match"),
         (in_request, "environ", lambda case, interpreter: {"A": "\0"}, "A is .* it should match "),
         (launched, "sidecars", lambda case: ["server.py"], "0 is 'server.py'; it should be a valid tuple"),
+        (in_placement, "wire_share", lambda case: float("nan"), "returned is nan; it should be"),
         (in_placement, "wire_share", lambda case: 2.0, "returned is 2.0; it should be less than or equal to 1"),
         (in_proof, "synchronous", lambda case: None, "returned is None; it should be a valid boolean"),
     ],
@@ -299,6 +301,7 @@ def test_a_launcher_s_attributes_are_checked(registered):
 @pytest.mark.parametrize(
     ("change", "told"),
     [
+        ({"graph": partial(int, 3)}, "the workload 'tiny' fails at graph: TypeError: what it returned is 3; return"),
         ({"proof_batch": "8"}, "its proof_batch is '8'; it should be a valid integer"),
         ({"graph": lambda: 3}, "the workload 'tiny' fails at <lambda>: TypeError: what it returned is 3; return"),
         ({"graph": lambda: 1 / 0}, "the workload 'tiny' fails at <lambda>: ZeroDivisionError: .*test_plugins.py, line"),

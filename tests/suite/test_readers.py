@@ -35,8 +35,11 @@ def photos(tmp_path):
 
 def test_readers_that_are_right_are_told_apart_from_nothing(stagebench, gamma, photos, array):
     """One that lacks a library is told as such, and is no failure."""
-    gamma.lacks, lacking = "whole", "there is no libgamma.so.1; build it"
     ask = ("data", "check", str(photos), "--readers", "--adapter", "gamma", "--samples", "8")
+    whole = stagebench(*ask, "--json").out
+    rows = json.loads(whole[whole.index("[") :])
+    assert [(row["format"], row["samples"]) for row in rows] == [("files", 8), ("whole", 8), ("cut", 8)]
+    gamma.lacks, lacking = "whole", "there is no libgamma.so.1; build it"
     told = stagebench(*ask, "--json")
     assert told.code == 0, told.out
     rows = json.loads(told.out[told.out.index("[") :])

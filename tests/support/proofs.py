@@ -64,11 +64,12 @@ def updated_by_hand(start, gradients, rule):
     for name, tensor in start.items():
         w = tensor.astype(np.float64)
         first, second = np.zeros_like(w), np.zeros_like(w)
+        decay = rule.weight_decay if w.ndim > 1 or rule.decays == "all" else 0.0
         for update, each in enumerate(gradients, 1):
             decoupled = isinstance(rule, Adam) and rule.decoupled
-            g = factors[update - 1] * each[name] + (0.0 if decoupled else rule.weight_decay * w)
+            g = factors[update - 1] * each[name] + (0.0 if decoupled else decay * w)
             if isinstance(rule, Adam):
-                w = w * (1 - rule.lr * rule.weight_decay) if decoupled else w
+                w = w * (1 - rule.lr * decay) if decoupled else w
                 first = rule.beta1 * first + (1 - rule.beta1) * g
                 second = rule.beta2 * second + (1 - rule.beta2) * g * g
                 w = w - rule.rate(update) * first / (np.sqrt(second) + rule.epsilon)

@@ -63,7 +63,7 @@ def optimiser(numbers):
 
 
 def quick_to_compile():
-    """Have XLA on CPUs compile without LLVM's optimisations: called before its framework is imported."""
+    """Have XLA on CPUs compile without LLVM's optimisations, if it has compiled nothing yet."""
     os.environ["XLA_FLAGS"] = (os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0").strip()
 
 

@@ -13,6 +13,7 @@ Oldest Python: 3.6.
 import argparse
 import importlib
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -96,11 +97,12 @@ def measure(asked):
         ours.step(placed)
         ours.synchronize()
 
-    apart = 0.0
+    losses = []
     for _ in range(EQUAL_STEPS):
         adapters()
-        mine, theirs = ours.loss(), loop.step()
-        apart = max(apart, abs(mine - theirs) / abs(theirs))
+        losses.append((ours.loss(), loop.step()))
+    finite = all(math.isfinite(each) for pair in losses for each in pair)
+    apart = max(abs(mine - theirs) / abs(theirs) for mine, theirs in losses) if finite else math.inf
     timed = alternated({"ours": adapters, "loop": loop.step}, asked.rounds, "ours")
     ms = {way + "_ms": statistics.median(wall for wall, _ in blocks) * 1e3 for way, blocks in timed.items()}
     ours.close()

@@ -19,12 +19,16 @@ from suite.worker.variables import Variables
 from tests.support import data
 from tests.support.jobs import graph, measure
 
-TOY, FIRST_CORE = "toy:ToyTrainer", min(os.sched_getaffinity(0))
+TOY = "toy:ToyTrainer"
 EVERY = ("native", "staged", "compute_only", "comm_only")
 
 
 def phases(found):
     return [message.name for message in of_type(messages.Phase, found)]
+
+
+def first_core():
+    return min(os.sched_getaffinity(0))
 
 
 def notes_of(found):
@@ -43,7 +47,7 @@ def test_what_a_rank_did_before_its_first_step_is_kept_and_its_output_goes_to_a_
     """What its trainer told its libraries, once it has joined; how long it took; which cores a framework left it."""
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "before")
     set_while_joining = {"GLOO_SOCKET_IFNAME": "eth7", "RING_CYCLE_TIME": "1.0", "RING_RANK": "0"}
-    knobs = {"tells": set_while_joining, "sleep": {"start": 0.2, "build": 0.1}, "binds": [FIRST_CORE]}
+    knobs = {"tells": set_while_joining, "sleep": {"start": 0.2, "build": 0.1}, "binds": [first_core()]}
     knobs["computes"] = str(tmp_path / "attempt-0" / "rank-0.jsonl")
     job = make_job(trainer=TOY, knobs=knobs, variables=Variables([], ["RING_"], ["RING_RANK"]))
     code, found = work(job)
@@ -55,7 +59,7 @@ def test_what_a_rank_did_before_its_first_step_is_kept_and_its_output_goes_to_a_
     (built,) = of_type(messages.Built, found)
     assert joined.load_s >= 0.2
     assert built.seconds >= 0.1
-    assert joined.cores == [FIRST_CORE]
+    assert joined.cores == [first_core()]
     signs = [(message.name, message.phase) for message in of_type(messages.Progress, found)]
     assert ("build", "at work, seconds") in signs, "a rank alone that builds for long shows that it goes on"
 
@@ -225,7 +229,7 @@ def test_a_job_of_another_format_is_not_begun(make_job, work):
 def test_cores_of_its_own(make_job, work):
     code, found = work(make_job(trainer=TOY, binding="cores", readers=4))
     assert code == 0
-    assert of_type(messages.Hello, found)[0].cores == [FIRST_CORE], "nobody reads synthetic data"
+    assert of_type(messages.Hello, found)[0].cores == [first_core()], "nobody reads synthetic data"
     code, found = work(make_job(trainer=TOY, binding="cores", threads=4096))
     assert code == 1
     assert failed(found).kind == "unavailable"

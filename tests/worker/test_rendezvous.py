@@ -13,11 +13,11 @@ from tests.support.errors import raising
 @pytest.mark.parametrize(
     ("variables", "named"),
     [
-        ({}, "MASTER_ADDR"),
-        ({"MASTER_ADDR": "node1"}, "MASTER_PORT"),
-        ({"MASTER_PORT": "1"}, "MASTER_ADDR"),
-        ({"MASTER_ADDR": "node1", "MASTER_PORT": "ssh"}, "ssh"),
-        ({"MASTER_ADDR": "node1", "MASTER_PORT": "29500"}, None),
+        ({}, ("MASTER_ADDR", "Horovod's ranks")),
+        ({"MASTER_ADDR": "node1"}, ("MASTER_PORT", "Horovod's ranks")),
+        ({"MASTER_PORT": "1"}, ("MASTER_ADDR", "Horovod's ranks")),
+        ({"MASTER_ADDR": "node1", "MASTER_PORT": "ssh"}, ("ssh",)),
+        ({"MASTER_ADDR": "node1", "MASTER_PORT": "29500"}, ()),
     ],
 )
 def test_the_launcher_names_the_place_whose_port_is_a_number(monkeypatch, variables, named):
@@ -25,10 +25,10 @@ def test_the_launcher_names_the_place_whose_port_is_a_number(monkeypatch, variab
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    if named is None:
+    if not named:
         assert meeting_place("gloo's ranks") == ("node1", 29500)
         return
-    with raising(ValueError, named):
+    with raising(ValueError, *named):
         meeting_place("Horovod's ranks")
 
 

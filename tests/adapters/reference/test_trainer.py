@@ -112,6 +112,17 @@ def test_running_statistics_may_see_several_shards_in_a_row():
         np.testing.assert_array_equal(both.parameters()["bn." + role], alone.parameters()["bn." + role])
 
 
+def test_shards_differ_from_the_whole_batch():
+    graph = normalised()
+    batch = synthetic(graph, 8, 3)
+    losses = []
+    for shards in (1, 2):
+        made = built(graph, batch=8, knobs={"shards": shards})
+        made.forward(made.to_device(batch))
+        losses.append(made.loss())
+    assert abs(losses[0] - losses[1]) > 1e-6
+
+
 def test_staged_and_native_are_the_same_training():
     graph = normalised()
     staged, native = built(graph), built(graph)

@@ -128,12 +128,10 @@ class Conformance:
         return case.on(placement=replace(placement, ranks_per_node=ranks, devices=driven))
 
     def alone_and_together(self, optimiser: str) -> list[Case]:
-        """Of the cases of an optimiser the first on one device and the first on several."""
-        first: dict[bool, Case] = {}
-        for case, refused in cases_to_verify(self._wanted(optimiser)):
-            if refused is None:
-                first.setdefault(case.placement.device_count > 1, case)
-        return list(first.values())
+        """Of the cases of an optimiser the last on one device, a tuned one, and the first on several."""
+        cases = [case for case, refused in cases_to_verify(self._wanted(optimiser)) if refused is None]
+        alone = [case for case in cases if case.placement.device_count == 1]
+        return alone[-1:] + [case for case in cases if case not in alone][:1]
 
     def _wanted(self, optimiser: str = "sgd") -> Wanted:
         device = self.device or self.it().capabilities.devices[0]
