@@ -63,6 +63,7 @@ SCHEDULES = [
 ]
 NOWHERE = {("pytorch", "dp")}  # GPUs only
 TIED = {("pytorch", "branch_parallel"), ("tensorflow", "model_parallel")}  # gpt_char has no branches, and a tied head
+MOMENTS = {("cntk", "block_momentum")}  # Adam's would outlive a block
 BY_NAME = {"horovod-pytorch", "horovod-tensorflow"}  # compiled where asked for
 
 
@@ -112,8 +113,9 @@ def test_a_transformer_by_every_strategy_on_four(experiment, tmp_path, optimiser
     plan.write_text(head + "\n".join(blocks))
     done = experiment(str(plan))
     refused = {(row.case.adapter, row.case.strategy) for row in done.folder.cases if row.outcome}
-    assert {pair for pair in refused if pair[0] not in BY_NAME} == NOWHERE | TIED
-    assert len(all_proven(done.folder)) >= len(asked) - len(NOWHERE | TIED) - len(BY_NAME)
+    none = NOWHERE | TIED | (MOMENTS if optimiser == "adamw" else set())
+    assert {pair for pair in refused if pair[0] not in BY_NAME} == none
+    assert len(all_proven(done.folder)) >= len(asked) - len(none) - len(BY_NAME)
 
 
 def all_proven(folder):
