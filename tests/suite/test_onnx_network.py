@@ -71,14 +71,14 @@ def test_only_the_answer_may_be_called_as_the_output_is():
     graph.add_head(graph.add("logits", "dense", ("input",), out=3))
     assert worst(graph) < EXACT
     graph.add_head(graph.add("fc", "dense", ("logits",), out=3))
-    with pytest.raises(ValueError, match="layer 'logits' bears the name"):
+    with raising(ValueError, "fc"):
         onnx_network.model(graph, dict(weights.initial(graph)), {})
 
 
 def test_layers_without_an_exact_operator_are_refused():
     b = Builder("even", (4, 6, 6), 3)
     b.head(b.dense("fc", b.flatten("flat", b.graph.add("norm", "lrn", ("input",), size=4)), 3))
-    with pytest.raises(ValueError, match=r"layer 'norm' normalises over 4 channels"):
+    with raising(ValueError, "norm", 4):
         onnx_network.model(b.graph, dict(weights.initial(b.graph)), {})
 
 
