@@ -17,7 +17,6 @@ from suite.worker.contract import Joined
 class AllReduce(Replicas):
     """A device per rank."""
 
-    xla_when_tuned = ("update", "update")  # or no gradient would be complete before all are
     one_cluster = False
 
     def start(self) -> Joined:

@@ -27,7 +27,8 @@ class TensorFlowTrainer(Trainer):
 
     transport = "none"
     rank, world = 0, 1
-    xla_when_tuned = ("update", "update")  # the knob `xla`'s "auto", and the same for a network over tokens
+    xla_when_tuned = "update"  # the knob `xla`'s "auto", but for networks over tokens whose step may be one cluster
+    one_cluster = False  # XLA may compile the whole step: there is no exchange within it
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -55,7 +56,8 @@ class TensorFlowTrainer(Trainer):
         self.release()
         self.graph, self.layout = graph, Layout(graph, self._images)
         over_tokens = any(len(layer.shape) == 2 for layer in graph.layers)
-        self.xla = chosen(self.setup, "xla", default="off", tuned=self.xla_when_tuned[over_tokens])
+        wholly = over_tokens and self.one_cluster and self.xla_when_tuned == "update"
+        self.xla = chosen(self.setup, "xla", default="off", tuned="step" if wholly else self.xla_when_tuned)
         precision = self.setup.precision
         grouped = not any(layer.attrs.get("groups", 1) > 1 for layer in graph.layers) or machine.grouped_gradients(
             self.devices[0], self._images, precision

@@ -25,8 +25,7 @@ ONLY_FIRST = tf.VariableAggregation.ONLY_FIRST_REPLICA
 class Replicas(TensorFlowTrainer):
     """Trains on one device; a strategy overrides how a network is replicated and how gradients are averaged."""
 
-    xla_when_tuned = ("update", "step")
-    one_cluster = True  # XLA may compile the whole step: there is no exchange within it
+    one_cluster = True
 
     # --- what a strategy overrides ------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The root command: its own commands, then those of plugins; the two that are a few lines are here."""
+"""The root command: its own commands, then those of plugins; those that are a few lines are here."""
 
 from collections import Counter
 from collections.abc import Callable

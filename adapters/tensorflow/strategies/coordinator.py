@@ -33,7 +33,7 @@ class Coordinator(TensorFlowTrainer):
 
     ahead = 4  # a worker that is several times as slow as the others keeps none of them idle
     transport = "grpc"
-    xla_when_tuned = ("off", "off")  # the servers update
+    xla_when_tuned = "off"  # the servers update
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)

@@ -113,7 +113,7 @@ class KerasFit(Mirrored):
     A batch of the data set is taken by the step itself: until then the reader represents it.
     """
 
-    xla_when_tuned = ("off", "off")  # Keras compiles no step of several devices
+    xla_when_tuned = "off"  # Keras compiles no step of several devices
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)

@@ -22,7 +22,6 @@ CROSS_DEVICE: Dict[str, Any] = {
 class Mirrored(Replicas):
     """A replica per device; gradients are summed as the knob `cross_device` says."""
 
-    xla_when_tuned = ("update", "update")  # compiled as one, forward and backward would give all gradients at their end
     one_cluster = False
 
     def __init__(self, setup: Setup) -> None:

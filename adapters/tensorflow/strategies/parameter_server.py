@@ -27,7 +27,7 @@ class ParameterServer(Replicas):
     """The network of one device; its gradients go to the servers, and weights come back."""
 
     transport = "grpc"
-    xla_when_tuned = ("off", "off")  # the servers update
+    xla_when_tuned = "off"  # the servers update
     _store: Optional["ParameterStore"] = None
     _gradients: Any = None  # a compiled function
 
