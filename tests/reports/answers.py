@@ -77,7 +77,7 @@ FIRST = {
     "time-to-train": r".* ends (no )?sooner on \d devices: \S+ times",
     "model-parallel": "(One network in parts wins|No verdict yet on networks in parts)",
     "paper": r".* leads?( or shares? the lead)? (in|on) .*|.* share the lead on .*|No verdict yet|"
-    r"\S+ to \S+ samples/s; nothing to compare",
+    r"\S+ to \S+ samples/s; nothing to compare|\S.* does \S+ samples/s",  # on a busy machine, where a trend bars a row
     "prediction": r"(\d+ predictions are|The prediction is) off by [\d.]+ %",
     "readers": "Reading|The network is the bottleneck",
     "stragglers": "With a straggler of 75%, .* is soonest",
