@@ -5,10 +5,11 @@ from typing import Any, Iterator, List, Optional
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from adapters.caffempi.input import Database, ReadingThreads, pack
 from adapters.caffempi.lower import CODE, attempt, lower
-from adapters.caffempi.net import Arena, Group, Span, exported
+from adapters.caffempi.net import Arena, Group, Net, Span, exported
 from adapters.caffempi.optimisers import solver_of
 from adapters.pytorch import machine
 from adapters.pytorch.candidates import Ways, by_way, choose
@@ -18,7 +19,7 @@ from suite.worker.feed import synthetic
 from suite.worker.layers import LayerClock
 from suite.worker.packed_set import Record, RecordSource
 from suite.worker.threaded import Reader
-from suite.worker.trainer import Arrays, Notes
+from suite.worker.trainer import Arrays, Notes, Trainer
 from suite.worker.view import View
 from workloads.graph import Graph
 
@@ -37,7 +38,38 @@ class GroupClock(LayerClock):
             self.exchanged(layer, seconds * (self._spans[layer].end - self._spans[layer].begin) / float(whole))
 
 
-class CaffeMPITrainer(machine.DeviceTrainer):
+class OnNet(machine.OnDevice):
+    """A rank's net on its device: the memory format, the type of numbers, the ways of its layers."""
+
+    def __init__(self, setup: Setup) -> None:
+        """Resolve what the memory format's knob leaves open."""
+        super().__init__(setup)
+        self._layout = chosen(setup, "memory_format", default="contiguous", tuned="channels_last")
+        self._dtype = machine.stored(setup.precision)
+        self._ways: Ways = {}  # `candidates.choose` fills it when the net is lowered
+
+    def lower(self, graph: Graph, trains: bool = True) -> Net:
+        setup = self.setup
+        channels_last = self._layout == "channels_last"
+        samples = setup.tuned_batch or setup.batch
+        tried = partial(attempt, channels_last, samples=samples)
+        self._ways = choose(setup, self.group, graph, samples, f"caffempi, {self._layout}", tried, CODE)
+        return lower(graph, channels_last, setup.world, self._dtype, self._device, self._ways, trains)
+
+    def placed(self, inputs: Any) -> Tensor:
+        """Bring images to the device, in the net's type and memory format, or tokens, which stay whole numbers."""
+        there = torch.as_tensor(inputs).to(self._device, non_blocking=True)
+        if there.is_floating_point():
+            there = there.to(self._dtype)
+        if self._layout == "channels_last" and there.dim() == 4:
+            there = there.contiguous(memory_format=torch.channels_last)
+        return there
+
+    def notes(self) -> Notes:
+        return dict(super().notes(), memory_format=self._layout, layer_kernels=by_way(self._ways))
+
+
+class CaffeMPITrainer(OnNet, Trainer):
     """A rank that trains alone; strategies add the exchange of its gradients.
 
     On the device a batch's images are tensors (samples, channels, height, width), or tokens: int64 (samples,
@@ -45,12 +77,8 @@ class CaffeMPITrainer(machine.DeviceTrainer):
     """
 
     def __init__(self, setup: Setup) -> None:
-        """Resolve what the memory format's knob leaves open."""
         super().__init__(setup)
-        self._layout = chosen(setup, "memory_format", default="contiguous", tuned="channels_last")
-        self._dtype = machine.stored(setup.precision)
         self._database: Optional[Database] = None
-        self._ways: Ways = {}  # `candidates.choose` fills it when the net is built
 
     # --- life ---------------------------------------------------------------
 
@@ -61,12 +89,8 @@ class CaffeMPITrainer(machine.DeviceTrainer):
 
     def build(self, graph: Graph, weights: Arrays) -> None:
         setup = self.setup
-        channels_last = self._layout == "channels_last"
-        samples = setup.tuned_batch or setup.batch
-        tried = partial(attempt, channels_last, samples=samples)
-        self._ways = choose(setup, self.group, graph, samples, f"caffempi, {self._layout}", tried, CODE)
         self._graph = graph
-        self._net = lower(graph, channels_last, setup.world, self._dtype, self._device, self._ways)
+        self._net = self.lower(graph)
         self._arena = self._net.arena
         self._clock = self.new_clock()
         self._arena.load(weights)
@@ -91,13 +115,8 @@ class CaffeMPITrainer(machine.DeviceTrainer):
         return TensorReader(source, self.setup) if self._on_cuda else super().make_reader(source)
 
     def to_device(self, batch: Batch) -> Batch:
-        inputs = torch.as_tensor(batch.inputs).to(self._device, non_blocking=True)
         labels = torch.as_tensor(batch.labels).to(self._device, non_blocking=True)
-        if inputs.is_floating_point():  # whole numbers stay: they are tokens
-            inputs = inputs.to(self._dtype)
-        if self._layout == "channels_last" and inputs.dim() == 4:
-            inputs = inputs.contiguous(memory_format=torch.channels_last)
-        return Batch(inputs, labels)
+        return Batch(self.placed(batch.inputs), labels)
 
     # --- the staged iteration -----------------------------------------------
 
@@ -176,9 +195,6 @@ class CaffeMPITrainer(machine.DeviceTrainer):
 
     def forget_layer_times(self) -> None:
         self._clock.forget()
-
-    def notes(self) -> Notes:
-        return dict(super().notes(), memory_format=self._layout, layer_kernels=by_way(self._ways))
 
 
 class Single(CaffeMPITrainer):

@@ -70,9 +70,13 @@ def lower(
     dtype: torch.dtype = torch.float32,
     device: Any = "cpu",
     ways: Optional[Ways] = None,
+    trains: bool = True,
 ) -> Net:
-    """Return the net of a graph, with parameters all zero; Unsupported names a kind that has no layer here."""
-    arena = Arena(graph, channels_last, dtype, device)
+    """Return the net of a graph, with parameters all zero; Unsupported names a kind that has no layer here.
+
+    One that never trains has no memory for gradients.
+    """
+    arena = Arena(graph, channels_last, dtype, device, trains)
     blobs = {"input": 0}
     blobs.update((node.name, index + 1) for index, node in enumerate(graph.layers))
     inputs = [tuple(blobs[name] for name in node.inputs) for node in graph.layers]

@@ -44,7 +44,9 @@ class Arena:
     copy, and one update runs over as much as one likes.
     """
 
-    def __init__(self, graph: Graph, channels_last: bool, dtype: torch.dtype, device: Any = "cpu") -> None:
+    def __init__(
+        self, graph: Graph, channels_last: bool, dtype: torch.dtype, device: Any = "cpu", trains: bool = True
+    ) -> None:
         """Fill with zeros; four-dimensional tensors are laid out channels-last where asked."""
         self._channels_last = channels_last
         self._places: Dict[str, Tuple[int, Tuple[int, ...]]] = {}
@@ -60,8 +62,8 @@ class Arena:
                 offset = own.end
             self.spans.append(Span(begin, offset))
         self.parameters = torch.zeros(offset, dtype=dtype, device=device)
-        self.gradients = torch.zeros_like(self.parameters)
-        self.velocities = torch.zeros_like(self.parameters)
+        self.gradients = torch.zeros_like(self.parameters, device=device if trains else "meta")
+        self.velocities = torch.zeros_like(self.gradients)
 
     @property
     def size(self) -> int:

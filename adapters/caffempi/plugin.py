@@ -4,7 +4,7 @@ from pathlib import Path
 
 from adapters.open_mpi import GIVE_WAY
 from adapters.pytorch.plugin import CANDIDATES, PyTorch, huge_pages, times_layers
-from suite.contracts.adapter import Adapter, Backend, Capabilities, Format, Strategy
+from suite.contracts.adapter import INFERENCE, Adapter, Backend, Capabilities, Format, Strategy
 from suite.contracts.case import FLOAT32, Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.kernels import FIXED_WORKSPACE, KERNEL_KNOBS
@@ -65,6 +65,13 @@ STRATEGIES = (
             ("staging", "none"): "its server's weights lie in host memory, where they are updated by whichever "
             "gradients come; take staging = 'pinned'"
         },
+    ),
+    Strategy(
+        INFERENCE,
+        "adapters.caffempi.inference:CaffeMPIPredictor",
+        "No training: the net's forward, which keeps nothing; tuned: batch normalisations folded, channels last.",
+        infers=True,
+        distributed=False,
     ),
 )
 

@@ -28,7 +28,7 @@ class CNTKTrainer(Trainer):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self._dtype = np.float64 if setup.precision == "float64" else np.float32
+        self._dtype = machine.number(setup)
         self._last_loss = float("nan")
         self._release()
 
@@ -115,7 +115,8 @@ class CNTKTrainer(Trainer):
             batch = Batch(images_of(batch, self._net.inputs.shape), labels_of(batch))
         labels = np.zeros((len(batch.labels), *self._net.labels.shape), dtype=self._dtype)
         np.put_along_axis(labels, batch.labels[..., np.newaxis], 1, axis=-1)
-        return DeviceBatch(C.Value(self._placed(batch.inputs)), C.Value(self._placed(labels)))
+        placed = [C.Value(machine.placed(each, self._dtype, self._device)) for each in (batch.inputs, labels)]
+        return DeviceBatch(*placed)
 
     # --- the staged iteration -----------------------------------------------
 
@@ -177,10 +178,7 @@ class CNTKTrainer(Trainer):
         return np.array(self._found[self._net.logits.output], dtype=np.float32)
 
     def predict(self, batch: DeviceBatch) -> np.ndarray:
-        """Evaluate the logits: without a backward CNTK drops nothing and uses running statistics."""
-        logits = self._net.logits
-        values = logits.eval({self._net.inputs: batch.inputs}, device=self._device, as_numpy=False)
-        return np.array(values.asarray(), dtype=np.float32)
+        return self._net.predict(batch.inputs, self._device).astype(np.float32)
 
     def gradients(self) -> Arrays:
         """Return the sums over samples, divided by their number."""
@@ -209,14 +207,6 @@ class CNTKTrainer(Trainer):
         return dict(super().notes(), **machine.notes(self.setup))
 
     # --- inside -------------------------------------------------------------
-
-    def _placed(self, values: Any) -> Any:
-        """Convert an array, or CNTK's view of what it has read (always float32), to the network's type."""
-        if isinstance(values, C.cntk_py.NDArrayView):
-            if self._dtype == np.float32:
-                return values
-            values = values.asarray()
-        return C.NDArrayView.from_data(np.ascontiguousarray(values, dtype=self._dtype), self._device)
 
     def _trainer_with(self, learners: List[Learner]) -> Any:
         return C.Trainer(self._net.logits, (self._net.loss, None), learners)

@@ -60,9 +60,10 @@ class Tensors:
         return made
 
     def running(self, name: str, values: np.ndarray) -> Any:
+        """Return a running statistic, made once: of the weights if they have it, else `values`."""
         if name in self.statistics:
             return self.statistics[name].tensor
-        made = self.constant(values, name)
+        made = self.constant(self._weights.get(name, values), name)
         self.statistics[name] = Held(made, values.shape, False)
         return made
 

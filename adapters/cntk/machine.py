@@ -9,6 +9,8 @@ import os
 import warnings
 from typing import Any, Dict
 
+import numpy as np
+
 from suite.worker.contract import Setup
 from suite.worker.trainer import Notes
 
@@ -21,7 +23,7 @@ with warnings.catch_warnings():
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     import cntk
 
-__all__ = ["cntk", "decoders", "notes", "prepare", "versions"]
+__all__ = ["cntk", "decoders", "notes", "number", "placed", "prepare", "versions"]
 
 OPENMP = "libiomp5.so"  # CNTK's, loaded already
 TUNED = {
@@ -37,6 +39,20 @@ def prepare(setup: Setup) -> Any:
     cntk.device.try_set_default_device(device)
     cntk.cntk_py.set_max_num_cputhreads(setup.threads)
     return device
+
+
+def number(setup: Setup) -> Any:
+    """Return the type of all numbers of a network."""
+    return np.float64 if setup.precision == "float64" else np.float32
+
+
+def placed(values: Any, dtype: Any, device: Any) -> Any:
+    """Convert an array, or CNTK's view of what it has read (always float32), to a network's type."""
+    if isinstance(values, cntk.cntk_py.NDArrayView):
+        if dtype == np.float32:
+            return values
+        values = values.asarray()
+    return cntk.NDArrayView.from_data(np.ascontiguousarray(values, dtype=dtype), device)
 
 
 def decoders(readers: int, threads: int) -> None:

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from adapters.open_mpi import GIVE_WAY, OPEN_MPI
-from suite.contracts.adapter import Adapter, Backend, Capabilities, Format, Strategy
+from suite.contracts.adapter import INFERENCE, Adapter, Backend, Capabilities, Format, Strategy
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
@@ -56,6 +56,13 @@ STRATEGIES = (
         refuses={
             ("optimiser", "adamw"): "its moments would outlive a block: CNTK resets only those of its own learners"
         },
+    ),
+    Strategy(
+        INFERENCE,
+        "adapters.cntk.inference:CNTKPredictor",
+        "No training: the logits, evaluated; tuned: batch normalisations folded, no checks of arguments.",
+        infers=True,
+        distributed=False,
     ),
 )
 

@@ -15,7 +15,6 @@ from adapters.jax.programs import Program, Programs, State
 from suite.worker.contract import Batch, Joined, LayerTimes, Setup, Unsupported, dropout_seed
 from suite.worker.layers import node_by_node
 from suite.worker.messages import Kernels
-from suite.worker.peaks import Yardstick
 from suite.worker.step_ends import StepEnds
 from suite.worker.trainer import Arrays, Iteration, Notes, Trainer
 from workloads.graph import Graph
@@ -28,15 +27,13 @@ Mark = Any  # of `StepEnds`
 MIN_STEPS, MAX_STEPS, KEPT_BYTES = 2, 32, 64 << 20
 
 
-class JaxTrainer(Trainer):
+class JaxTrainer(machine.OnDevices, Trainer):
     """Trains on one device; another strategy says how its functions are compiled."""
 
     transport = "none"
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self._choices = machine.choices_of(setup)
-        self._dtype = np.dtype(self._choices.arithmetic.stored)
         self._device_arranges = setup.device != "cpu"  # a GPU transposes images at once, and its host has other work
         self._state: Any = None  # a `State`
         self._forget()
@@ -46,7 +43,7 @@ class JaxTrainer(Trainer):
     # --- life ---------------------------------------------------------------
 
     def start(self) -> Joined:
-        self._devices = machine.prepare(self.setup)
+        self.open_devices()
         return Joined(0, 1, self.transport, machine.versions(self._devices), len(self._devices))
 
     def build(self, graph: Graph, weights: Arrays) -> None:
@@ -199,28 +196,14 @@ class JaxTrainer(Trainer):
         """Profile all devices together."""
         return kernel_times(self, iteration, trace)
 
-    def peak_device_bytes(self) -> Optional[int]:
-        """Return None on CPUs, whose allocator keeps no statistics."""
-        found = [device.memory_stats() for device in self._devices]
-        return sum(stats["peak_bytes_in_use"] for stats in found) if all(found) else None
-
-    def yardstick(self) -> Optional[Yardstick]:
-        return super().yardstick() or machine.yardstick(self.setup, self._devices)
-
     def notes(self) -> Notes:
         notes = super().notes()
         if "reader" in notes:
             notes["reader"] += " (JAX has no reader of its own)"
-        if self.setup.device == "cpu":
-            notes["threads"] = f"NPROC {self.setup.threads * self.setup.devices}"
-            if self.setup.threads == 1:
-                notes["threads"] += f", {machine.SERIAL}"
-        else:
+        if self.setup.device != "cpu":
             notes["input"] = "copied as it is, images transposed on the device"
-        notes["layout"] = "NHWC, HWIO, (in, out), (vocabulary, width)"
-        notes["lowering"] = f"{self._choices.words}, {'rbg' if self.setup.tuned else 'threefry'} keys"
+        notes["lowering"] += f", {'rbg' if self.setup.tuned else 'threefry'} keys"
         notes["step"] = "one jitted function, state donated"
-        notes["precision"] = self._choices.arithmetic.words
         scale = None if self._state is None else self._solver.scale(self._state.moments)
         if scale is not None:
             notes["precision"] += f", now {float(scale):g}"

@@ -16,15 +16,17 @@ Types and exactness by precision are decided here alone:
 import contextlib
 import importlib.util
 import os
-from typing import Any, Dict, List, NamedTuple
+from typing import Any, Dict, List, NamedTuple, Optional
 
 import jax
 import jax.numpy as jnp
 import jaxlib
+import numpy as np
 from jax import lax
 
 from suite.worker.contract import Setup, Unavailable
 from suite.worker.gpus import no_cuda, own_devices, uuids
+from suite.worker.member import Member, Notes
 from suite.worker.peaks import Yardstick, on_devices
 
 PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
@@ -76,10 +78,10 @@ class Choices(NamedTuple):
     @property
     def words(self) -> str:
         """The lowering in words, for a record's notes."""
+        convolutions = "lax.conv_general_dilated"
         if self.for_cpus:
-            return "products of matrices where faster, groups one by one, pooling by comparisons"
-        pooling = "lax.reduce_window" + (", max pooling by comparisons" if self.compared else "")
-        return f"lax.conv_general_dilated, {pooling}"
+            convolutions = "products of matrices where faster, groups one by one"
+        return f"{convolutions}, lax.reduce_window" + (", max pooling by comparisons" if self.compared else "")
 
 
 def choices_of(setup: Setup) -> Choices:
@@ -92,6 +94,38 @@ def choices_of(setup: Setup) -> Choices:
     deterministic = setup.knobs.get("deterministic") == "on"
     segments = int(setup.knobs.get("checkpoint_segments", 1))
     return Choices(BY_NAME[setup.precision], for_cpus, for_cpus or deterministic, segments)
+
+
+class OnDevices(Member):
+    """The devices that a process drives, how operations are chosen for them, and what they can do at most."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self._choices = choices_of(setup)
+        self._dtype = np.dtype(self._choices.arithmetic.stored)
+
+    def open_devices(self) -> None:
+        """Set threads and devices, for `start`; Unavailable says what this machine lacks."""
+        self._devices = prepare(self.setup)
+
+    def peak_device_bytes(self) -> Optional[int]:
+        """Return None on CPUs, whose allocator keeps no statistics."""
+        found = [device.memory_stats() for device in self._devices]
+        return sum(stats["peak_bytes_in_use"] for stats in found) if all(found) else None
+
+    def yardstick(self) -> Optional[Yardstick]:
+        return super().yardstick() or yardstick(self.setup, self._devices)
+
+    def notes(self) -> Notes:
+        notes = super().notes()
+        if self.setup.device == "cpu":
+            notes["threads"] = f"NPROC {self.setup.threads * self.setup.devices}"
+            if self.setup.threads == 1:
+                notes["threads"] += f", {SERIAL}"
+        notes["layout"] = "NHWC, HWIO, (in, out), (vocabulary, width)"
+        notes["lowering"] = self._choices.words
+        notes["precision"] = self._choices.arithmetic.words
+        return notes
 
 
 def prepare(setup: Setup) -> List[Any]:

@@ -45,6 +45,10 @@ class Net:
     def operation(self, layer: Layer) -> Operation:
         return self._operations[self.graph.layers.index(layer)]
 
+    def arrange(self, images: Array) -> Array:
+        """Convert (samples, channels, height, width) to the network's layout and type."""
+        return jnp.transpose(images, (0, 2, 3, 1)).astype(self.choices.arithmetic.stored)
+
     def forward(self, params: Tensors, stats: Tensors, inputs: Array, key: Optional[Key]) -> Tuple[Heads, Tensors]:
         """Return every head's logits for images or tokens as in `Batch`, and the new running statistics.
 

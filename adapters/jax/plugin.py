@@ -4,7 +4,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from suite.contracts.adapter import Adapter, Capabilities, Strategy
+from suite.contracts.adapter import INFERENCE, Adapter, Capabilities, Strategy
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.kernels import KERNEL_KNOBS, SEGMENTS, keep_memory
@@ -29,6 +29,13 @@ STRATEGIES = (
         changing_rate=True,
         clips=True,
     ),
+    Strategy(
+        INFERENCE,
+        "adapters.jax.inference:JaxPredictor",
+        "No training: answers of the jitted forward pass; tuned: batch normalisations folded, parameters constant.",
+        infers=True,
+        distributed=False,
+    ),
 )
 
 
@@ -48,7 +55,7 @@ KNOBS = {
         help="Whether XLA times cuDNN's algorithms and its own kernels while it compiles; auto: as it comes, on.",
     ),
     "deterministic": KERNEL_KNOBS["deterministic"],
-    "checkpoint_segments": SEGMENTS,
+    "checkpoint_segments": replace(SEGMENTS, strategies=("single", "pmap")),
 }
 
 # XLA's flags by knob and value. `deterministic_ops` is more than `exclude_nondeterministic_ops`: it turns the timing

@@ -49,9 +49,7 @@ class Programs:
         self.backward = self.program(self._backward, (OWN, ALL), OWN)
         self.predict = self.program(self._predict, (ALL, OWN, OWN), OWN)
         self.update = self.program(self._update, (ALL, ALL, OWN), (ALL, ALL), donate=(0, 1))
-        # Images (samples, channels, height, width) in the network's layout and type.
-        stored = net.choices.arithmetic.stored
-        self.arrange = self.program(lambda inputs: jnp.transpose(inputs, (0, 2, 3, 1)).astype(stored), (OWN,), OWN)
+        self.arrange = self.program(net.arrange, (OWN,), OWN)
 
     def step_program(self, exchange: Callable[[Tensors], Tensors]) -> Program:
         """Compile a whole step whose gradients go through `exchange`: (*State, Batch) -> (*State, Loss)."""

@@ -33,21 +33,18 @@ class Net(gluon.HybridBlock):
     def __init__(
         self, graph: Graph, weights: Arrays, contexts: Sequence[Any], dtype: str, samples: int, choices: Choices
     ) -> None:
-        """Place the weights on every context; batch statistics are over one device's `samples`."""
+        """Place the weights on every context; batch statistics are over one device's `samples`.
+
+        `samples` 0: it only infers, by the running statistics among the weights.
+        """
         super().__init__(prefix="")
         self.graph, self._choices = graph, choices
         self._unbias: Dict[str, float] = {}
         for parameter in graph.parameters:
-            self._own(parameter.name, weights[parameter.name], contexts, dtype, "write")
+            self._own(parameter.name, weights[parameter.name], contexts, dtype, "write" if samples else "null")
         for layer in graph.layers:
             for name, shape in layer.buffers:
-                start = np.zeros(shape)
-                if name.endswith(".running_var"):
-                    count = samples * int(np.prod(layer.shape[1:]))
-                    if count == 1:
-                        raise Unsupported(f"layer {layer.name!r} normalises over one number; ask for a larger batch")
-                    self._unbias[name] = count / (count - 1.0)
-                    start += 1.0 / self._unbias[name]
+                start = self._first(layer, name, shape, samples) if samples else weights[name]
                 self._own(name, start, contexts, dtype, "null")
 
     def hybrid_forward(self, F: Any, inputs: Any, **params: Any) -> List[Any]:  # noqa: N803 - Gluon's names
@@ -103,6 +100,16 @@ class Net(gluon.HybridBlock):
                     row = (by_name[name][-1] // 3 // int(node["attrs"]["heads"]),)
                 total += int(np.prod(by_name[f"{node['name']}_output"])) * int(np.prod(row))
         return total
+
+    def _first(self, layer: Layer, name: str, shape: Sequence[int], samples: int) -> np.ndarray:
+        """Return a running statistic's first value; note the variance's factor."""
+        if not name.endswith(".running_var"):
+            return np.zeros(shape)
+        count = samples * int(np.prod(layer.shape[1:]))
+        if count == 1:
+            raise Unsupported(f"layer {layer.name!r} normalises over one number; ask for a larger batch")
+        self._unbias[name] = count / (count - 1.0)
+        return np.full(shape, 1.0 / self._unbias[name])
 
     def _own(self, name: str, values: np.ndarray, contexts: Sequence[Any], dtype: str, grad_req: str) -> None:
         parameter = self.params.get(

@@ -5,7 +5,7 @@ import os
 from ctypes.util import find_library
 from pathlib import Path
 
-from suite.contracts.adapter import Adapter, Backend, Capabilities, Format, Strategy
+from suite.contracts.adapter import INFERENCE, Adapter, Backend, Capabilities, Format, Strategy
 from suite.contracts.case import FLOAT32, Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.kernels import KERNEL_KNOBS, keep_memory, variables
@@ -62,6 +62,15 @@ STRATEGIES = (
         synchronous=False,
         separable=("io", "h2d", "forward", "backward", "communication"),
         keeps_rate="the servers update, by optimisers of their own, and take no rate from a worker",
+    ),
+    Strategy(
+        INFERENCE,
+        "adapters.mxnet.inference:MXNetPredictor",
+        "No training: answers of the hybridised network; tuned: static memory and shapes, batch normalisations folded, "
+        "layers fused by MXNet's oneDNN backend.",
+        infers=True,
+        distributed=False,
+        refuses={("lrn", "native"): "inference uses MXNet's own LRN already; leave the knob lrn at 'composed'"},
     ),
 )
 

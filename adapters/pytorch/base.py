@@ -18,12 +18,12 @@ from adapters.pytorch.machine import Copies
 from adapters.pytorch.optimisers import clip, described, norm_of
 from suite.worker.contract import Batch, Joined, Setup, Unsupported, chosen, dropout_seed
 from suite.worker.threaded import Reader
-from suite.worker.trainer import Notes
+from suite.worker.trainer import Notes, Trainer
 from suite.worker.view import View
 from workloads.graph import Graph
 
 
-class TorchTrainer(machine.DeviceTrainer):
+class TorchTrainer(machine.OnDevice, Trainer):
     """A trainer without a network: `ReplicaTrainer` holds a whole one, the pipelines a stage of one.
 
     A batch's images are tensors (samples, channels, height, width), or uint8 (samples, height, width, 3) until
@@ -166,12 +166,7 @@ class TorchTrainer(machine.DeviceTrainer):
         torch.manual_seed(dropout_seed(setup.seed, setup.rank * setup.devices))
         self._graph = graph
         self._head_weights = [head.weight for head in graph.heads]
-        convolutional = any(layer.kind == "conv" for layer in graph.layers)
-        fast = "channels_last" if convolutional else "contiguous"
-        self._layout = torch.contiguous_format
-        free = len(graph.input_shape) == 3 and not self.contiguous
-        if chosen(setup, "memory_format", default="contiguous", tuned=fast) == "channels_last" and free:
-            self._layout = torch.channels_last
+        self._layout = torch.contiguous_format if self.contiguous else layout_of(setup, graph)
         self._ways = {}
         if self.has_candidates and not self._compiled:
             samples = (setup.tuned_batch or setup.batch) // setup.devices // self.pieces
@@ -182,6 +177,14 @@ class TorchTrainer(machine.DeviceTrainer):
         """Let go of what was built; DDP is in a reference cycle."""
         self._loss = self._optimiser = None
         gc.collect()
+
+
+def layout_of(setup: Setup, graph: Graph) -> torch.memory_format:
+    """Return the memory format of images and convolution weights."""
+    convolutional = any(layer.kind == "conv" for layer in graph.layers)
+    fast = "channels_last" if convolutional else "contiguous"
+    last = chosen(setup, "memory_format", default="contiguous", tuned=fast) == "channels_last"
+    return torch.channels_last if last and len(graph.input_shape) == 3 else torch.contiguous_format
 
 
 def to_numpy(tensor: Tensor) -> np.ndarray:

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from suite.worker.contract import Setup, Unavailable, chosen
 from suite.worker.gpus import no_cuda, own_devices
+from suite.worker.member import Member
 from suite.worker.peaks import Yardstick
-from suite.worker.trainer import Trainer
 
 Mark = Any  # a torch.cuda.Event; on a CPU seconds
 
@@ -35,8 +35,8 @@ def multiplied(precision: str) -> torch.dtype:
     return MIXED.get(precision, stored(precision))
 
 
-class DeviceTrainer(Trainer):
-    """A trainer's device: waiting for it, points in its time, what it can do at most."""
+class OnDevice(Member):
+    """A rank's device: waiting for it, points in its time, what it can do at most."""
 
     def open_device(self, compiled: bool = False) -> None:
         """Set threads and device, for `start`; Unavailable says what this machine lacks."""

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from suite.contracts.adapter import Adapter, Backend, Capabilities, Strategy
+from suite.contracts.adapter import INFERENCE, Adapter, Backend, Capabilities, Strategy
 from suite.contracts.case import DTYPES, Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.kernels import FIXED_WORKSPACE, KERNEL_KNOBS, SEGMENTS, keep_memory
@@ -15,6 +15,8 @@ NO_COMMUNICATION = ("io", "h2d", "forward", "backward", "update")  # these excha
 
 UNSCALED = "its losses are not scaled, as float16 wants; use bfloat16, or one of single, ddp and dp"
 
+NO_CANDIDATES_HERE = "inference has PyTorch's own operators alone; leave the knob at 'auto'"
+OVERWRITES = "its CUDA graphs write over the answers to the query before; use True, or 'max-autotune-no-cudagraphs'"
 NO_CANDIDATES = "it has PyTorch's own operators alone, as DTensors take no others; leave the knob at 'auto'"
 
 
@@ -124,6 +126,20 @@ STRATEGIES = (
         separable=NO_COMMUNICATION,
         periodic=True,
     ),
+    Strategy(
+        INFERENCE,
+        "adapters.pytorch.inference:TorchPredictor",
+        "No training: answers of the network in eval mode; tuned: batch normalisations folded, channels last.",
+        infers=True,
+        distributed=False,
+        refuses={
+            ("products", "onednn"): NO_CANDIDATES_HERE,
+            ("pointwise", "onednn"): NO_CANDIDATES_HERE,
+            ("pointwise", "product"): NO_CANDIDATES_HERE,
+            ("compile", "reduce-overhead"): OVERWRITES,
+            ("compile", "max-autotune"): OVERWRITES,
+        },
+    ),
 )
 
 
@@ -229,7 +245,7 @@ KNOBS = {
         False,
         "Run the network through torch.compile, in its default mode or another. On a CPU it needs a C++ compiler, on a "
         "GPU one for C, and Python.h.",
-        ("single", "ddp"),
+        ("single", "ddp", INFERENCE),
         needs=(Need("device", ("cuda",), "these modes are about GPUs", COMPILE_MODES),),
     ),
     "cuda_graph": Knob(

@@ -35,13 +35,7 @@ class ReferenceTrainer(Trainer):
         self._rule = setup.optimiser  # with the rate of the next update
 
     def start(self) -> Joined:
-        """Unsupported for more ranks, another device or another precision."""
-        setup = self.setup
-        needs = (("ranks", setup.world, 1), ("device", setup.device, "cpu"), ("precision", setup.precision, "float64"))
-        for key, found, wanted in needs:
-            if found != wanted:
-                raise Unsupported(f"the reference runs with {key} {wanted}, not {found}")
-        return Joined(0, 1, "none", {"numpy": np.__version__, "blas": blas()})
+        return joined(self.setup)
 
     def build(self, graph: Graph, weights: Arrays) -> None:
         """Convert the weights to float64; an earlier network is dropped first, AlexNet's fills a gigabyte."""
@@ -55,9 +49,7 @@ class ReferenceTrainer(Trainer):
         self._velocity = {name: np.zeros_like(w) for name, w in self._network.named("weights").items()}
 
     def to_device(self, batch: Batch) -> Batch:
-        inputs = np.asarray(batch.inputs)  # whole numbers stay: they are tokens
-        wide = inputs if np.issubdtype(inputs.dtype, np.integer) else inputs.astype(np.float64)
-        return Batch(wide, np.asarray(batch.labels))
+        return Batch(wide(np.asarray(batch.inputs)), np.asarray(batch.labels))
 
     def forward(self, batch: Batch) -> None:
         """Compute each shard; ValueError if the batch does not divide into shards."""
@@ -149,6 +141,20 @@ class ReferenceTrainer(Trainer):
             network.forget_gradients()
 
         return repeated(clock, once)
+
+
+def joined(setup: Setup) -> Joined:
+    """Return the state of the only process; Unsupported for more ranks, another device or another precision."""
+    needs = (("ranks", setup.world, 1), ("device", setup.device, "cpu"), ("precision", setup.precision, "float64"))
+    for key, found, wanted in needs:
+        if found != wanted:
+            raise Unsupported(f"the reference runs with {key} {wanted}, not {found}")
+    return Joined(0, 1, "none", {"numpy": np.__version__, "blas": blas()})
+
+
+def wide(inputs: np.ndarray) -> np.ndarray:
+    """Convert images to float64; whole numbers stay: they are tokens."""
+    return inputs if np.issubdtype(inputs.dtype, np.integer) else inputs.astype(np.float64)
 
 
 def blas() -> str:

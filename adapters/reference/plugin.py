@@ -1,9 +1,11 @@
 """The reference as the controller sees it: NumPy in float64, the oracle of every proof."""
 
-from suite.contracts.adapter import Adapter, Capabilities, Strategy
+from suite.contracts.adapter import INFERENCE, Adapter, Capabilities, Strategy
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
+
+TRAINING = ("single",)  # the strategies that its knobs affect
 
 
 class Reference(Adapter):
@@ -28,15 +30,28 @@ class Reference(Adapter):
                 changing_rate=True,
                 clips=True,
             ),
+            Strategy(
+                INFERENCE,
+                "adapters.reference.inference:ReferencePredictor",
+                "no training: answers of one process",
+                infers=True,
+                distributed=False,
+            ),
         ),
         precisions=("float64",),
         tunings=("default",),
         optimisers=("sgd", "adam", "adamw"),
         real_data=False,
         knobs={
-            "shards": Knob(int, 1, "equal parts of the batch, each computed as by a data-parallel rank", least=1),
-            "bits": Knob(int, 53, "significant bits to which every layer's result is rounded", least=4, most=53),
-            "observed": Knob(int, 1, "of them, how many the running statistics see, one after the other", least=1),
+            "shards": Knob(
+                int, 1, "equal parts of the batch, each computed as by a data-parallel rank", TRAINING, least=1
+            ),
+            "bits": Knob(
+                int, 53, "significant bits to which every layer's result is rounded", TRAINING, least=4, most=53
+            ),
+            "observed": Knob(
+                int, 1, "of them, how many the running statistics see, one after the other", TRAINING, least=1
+            ),
         },
     )
 

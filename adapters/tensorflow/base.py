@@ -1,18 +1,17 @@
-"""The trainer of TensorFlow without a network: threads, devices, layout, input, notes."""
+"""The trainer of TensorFlow without a network: input, evidence, notes."""
 
 from abc import abstractmethod
-from typing import Any, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Iterable, Iterator, List, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
 
 from adapters.tensorflow import machine
 from adapters.tensorflow.input import TensorReader, input_reader, record_reader, refusal, write
-from adapters.tensorflow.lower import Inputs, Style, Tensor, described
-from adapters.tensorflow.net import Layout, compiled, macs
+from adapters.tensorflow.lower import Inputs, Tensor, described
+from adapters.tensorflow.net import compiled, macs, over_tokens
 from adapters.tensorflow.optimisers import kernel_name
 from suite.worker.contract import Batch, Joined, Setup, chosen
-from suite.worker.peaks import Yardstick
 from suite.worker.threaded import Reader
 from suite.worker.trainer import Arrays, Notes, Trainer
 from workloads.graph import Graph
@@ -22,7 +21,7 @@ from workloads.graph import Graph
 DeviceBatch = Batch
 
 
-class TensorFlowTrainer(Trainer):
+class TensorFlowTrainer(machine.OnDevice, Trainer):
     """A strategy makes its variables in `make_variables`, frees them in `release`, and trains."""
 
     transport = "none"
@@ -33,8 +32,6 @@ class TensorFlowTrainer(Trainer):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self.xla = "off"
-        self._images = chosen(setup, "layout", default="NHWC", tuned="NCHW" if setup.device == "cuda" else "NHWC")
-        self.devices: List[str] = []  # this rank's, by TensorFlow's names
         self._losses: Sequence[Any] = ()  # of the last iteration, one tensor per device, share or microbatch
         self._logits: Sequence[Any] = ()
 
@@ -54,15 +51,9 @@ class TensorFlowTrainer(Trainer):
 
     def build(self, graph: Graph, weights: Arrays) -> None:
         self.release()
-        self.graph, self.layout = graph, Layout(graph, self._images)
-        over_tokens = any(len(layer.shape) == 2 for layer in graph.layers)
-        wholly = over_tokens and self.one_cluster and self.xla_when_tuned == "update"
+        self.lay_out(graph)
+        wholly = over_tokens(graph) and self.one_cluster and self.xla_when_tuned == "update"
         self.xla = chosen(self.setup, "xla", default="off", tuned="step" if wholly else self.xla_when_tuned)
-        precision = self.setup.precision
-        grouped = not any(layer.attrs.get("groups", 1) > 1 for layer in graph.layers) or machine.grouped_gradients(
-            self.devices[0], self._images, precision
-        )
-        self.style = Style(self.setup.tuned, self._images, precision, grouped, self.layout.folded)
         self.make_variables(weights)
 
     @abstractmethod
@@ -72,10 +63,6 @@ class TensorFlowTrainer(Trainer):
     @abstractmethod
     def release(self) -> None:
         """Free everything that `make_variables` made; also called before its first call."""
-
-    def synchronize(self) -> None:
-        if self.setup.device == "cuda":
-            tf.test.experimental.sync_devices()
 
     def close(self) -> None:
         self.release()
@@ -112,18 +99,6 @@ class TensorFlowTrainer(Trainer):
         for name, shape in self.graph.buffers:
             yield name, np.full(shape, float(name.endswith("running_var"))), False
 
-    def placed(self, inputs: Any) -> Inputs:
-        """Place NumPy's NCHW or tf.data's NHWC on the scope's device, in the network's layout and type; or tokens."""
-        if len(inputs.shape) == 2:
-            return tf.identity(tf.cast(inputs, tf.int64))
-        channels_last = self._images == "NHWC"
-        if not tf.is_tensor(inputs):
-            inputs = tf.constant(np.ascontiguousarray(inputs.transpose(0, 2, 3, 1)) if channels_last else inputs)
-        elif not channels_last:
-            inputs = tf.transpose(inputs, [0, 3, 1, 2])
-        # A cast to an equal type returns tf.data's own tensor: a device would copy it in the forward.
-        return tf.identity(tf.cast(inputs, self.setup.precision))
-
     @abstractmethod
     def heads(self, inputs: Inputs) -> List[Tensor]:
         """Return every head's logits, in training mode: `macs` traces it."""
@@ -157,14 +132,6 @@ class TensorFlowTrainer(Trainer):
             shape = (*shape[1:], shape[0])
         sample = tf.TensorSpec((1, *shape), tf.int64 if self.graph.vocabulary else precision)
         return macs(compiled(self.heads).get_concrete_function(sample).graph)
-
-    def peak_device_bytes(self) -> Optional[int]:
-        if self.setup.device != "cuda":
-            return None
-        return sum(tf.config.experimental.get_memory_info(f"GPU:{n}")["peak"] for n in range(self.setup.devices))
-
-    def yardstick(self) -> Optional[Yardstick]:
-        return super().yardstick() or machine.yardstick(self.setup, self.devices)
 
     def notes(self) -> Notes:
         notes = dict(super().notes(), layout=self._images, xla=self.xla, **described(self.style))

@@ -1,14 +1,65 @@
-"""Threads, devices and versions."""
+"""Threads, devices, the layout of a network on them, the way of inputs to them, and versions."""
 
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
+import numpy as np
 import tensorflow as tf
 
-from suite.worker.contract import Setup
+from adapters.tensorflow.lower import Inputs, Style
+from adapters.tensorflow.net import Layout
+from suite.worker.contract import Setup, chosen
 from suite.worker.gpus import no_cuda, own_devices
+from suite.worker.member import Member
 from suite.worker.peaks import Yardstick, on_devices
+from workloads.graph import Graph
 
 INTER_OP = 1  # next to the device's own thread: a network runs one operation after the other
+
+
+class OnDevice(Member):
+    """A rank's devices, and a network's layout and operations on them."""
+
+    graph: Graph
+    layout: Layout
+    style: Style
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self._images = chosen(setup, "layout", default="NHWC", tuned="NCHW" if setup.device == "cuda" else "NHWC")
+        self.devices: List[str] = []  # this rank's, by TensorFlow's names; set by `start`
+
+    def lay_out(self, graph: Graph, training: bool = True) -> None:
+        """Set `graph`, `layout` and `style`."""
+        self.graph, self.layout = graph, Layout(graph, self._images)
+        images, precision = self._images, self.setup.precision
+        grouped = not any(layer.attrs.get("groups", 1) > 1 for layer in graph.layers) or grouped_gradients(
+            self.devices[0], images, precision
+        )
+        self.style = Style(self.setup.tuned, images, precision, grouped, self.layout.folded, training)
+
+    def placed(self, inputs: Any) -> Inputs:
+        """Place NumPy's NCHW or tf.data's NHWC on the scope's device, in the network's layout and type; or tokens."""
+        if len(inputs.shape) == 2:
+            return tf.identity(tf.cast(inputs, tf.int64))
+        channels_last = self._images == "NHWC"
+        if not tf.is_tensor(inputs):
+            inputs = tf.constant(np.ascontiguousarray(inputs.transpose(0, 2, 3, 1)) if channels_last else inputs)
+        elif not channels_last:
+            inputs = tf.transpose(inputs, [0, 3, 1, 2])
+        # A cast to an equal type returns tf.data's own tensor: a device would copy it in the forward.
+        return tf.identity(tf.cast(inputs, self.setup.precision))
+
+    def synchronize(self) -> None:
+        if self.setup.device == "cuda":
+            tf.test.experimental.sync_devices()
+
+    def peak_device_bytes(self) -> Optional[int]:
+        if self.setup.device != "cuda":
+            return None
+        return sum(tf.config.experimental.get_memory_info(f"GPU:{n}")["peak"] for n in range(self.setup.devices))
+
+    def yardstick(self) -> Optional[Yardstick]:
+        return super().yardstick() or yardstick(self.setup, self.devices)
 
 
 def prepare(setup: Setup, at_once: int = 0) -> List[str]:

@@ -36,7 +36,7 @@ class Net:
         layers = graph.layers if layers is None else layers
         self.graph, self._seed = graph, seed
         self._drops = style.training and any(layer.draws_random for layer in layers)
-        self._count = variables[COUNT]
+        self._count: Any = variables.get(COUNT)  # only where it trains
         # `weights` by the layers that compute with them, `trainable` in the graph's order.
         self.weights = {layer.name: [variables[name] for name in layer.roles.values()] for layer in layers}
         self.trainable = [variables[each.name] for layer in layers for each in layer.parameters]
@@ -101,6 +101,11 @@ def compiled(function: Callable[..., Any], by_xla: bool = False) -> Any:
 def compiled_if(wanted: bool, function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a part of another function by XLA, if wanted."""
     return compiled(function, by_xla=True) if wanted else function
+
+
+def over_tokens(graph: Graph) -> bool:
+    """Return whether it is a transformer, which XLA computes faster as a whole; convolutions are slower by XLA."""
+    return any(len(layer.shape) == 2 for layer in graph.layers)
 
 
 def macs(graph: Any) -> int:

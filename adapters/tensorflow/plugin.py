@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from suite.contracts.adapter import Adapter, Backend, Capabilities, Format, Strategy
+from suite.contracts.adapter import INFERENCE, Adapter, Backend, Capabilities, Format, Strategy
 from suite.contracts.case import DTYPES, Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.kernels import KERNEL_KNOBS, keep_memory, variables
@@ -89,6 +89,15 @@ STRATEGIES = (
         refuses={
             ("xla", "step"): "XLA compiles a step for one device, and model_parallel has several; xla = 'update' does"
         },
+    ),
+    Strategy(
+        INFERENCE,
+        "adapters.tensorflow.inference:TensorFlowPredictor",
+        "No training: answers of the network as one tf.function; tuned: batch normalisations folded, filters constants "
+        "of the graph, a transformer compiled by XLA.",
+        infers=True,
+        distributed=False,
+        refuses={("xla", "update"): "inference updates nothing; xla = 'step' compiles the whole network"},
     ),
 )
 

@@ -62,6 +62,8 @@ ASKS = {
     "learning": "learning",
     "model-parallel": "parts",
     "prediction": "predicted",
+    "inference": "latency",
+    "serving": "serving",
     "readers": "input",
     "stragglers": "stragglers",
     "time-to-train": "time_to_train",

@@ -76,7 +76,8 @@ def question(case: Case) -> tuple[object, ...]:
     place = case.placement
     read = [value for name, value in case.input._asdict().items() if name not in OWN]
     devices = (place.device, place.nodes, place.device_count)
-    return case.workload, case.graph_digest, case.data, *read, case.optimiser, case.clip_norm, *devices
+    asked = (case.infers, case.serving, case.optimiser, case.clip_norm)
+    return case.workload, case.graph_digest, case.data, *read, *asked, *devices
 
 
 def settings(case: Case) -> dict[str, Any]:

@@ -39,9 +39,9 @@ NOTED = {
     "GPU throttled": "heat, a lack of power or its hardware held the clock of a GPU down during at least one process",
     "subnormal": "parameters or gradients became so small (subnormal numbers) that processors compute slowly",
     "one process": "the interval shows the noise of its steps only",
-    "unsteady breakdown": "the warm-up of a pass other than native never settled; the speed is not affected",
-    "disturbed breakdown": "other programs, or other guests, used part of its cores in another pass than native; the "
-    "speed is not affected",
+    "unsteady breakdown": "the warm-up of a pass never settled; the speed, which is another pass's, is not affected",
+    "disturbed breakdown": "other programs, or other guests, used part of its cores in a pass that does not give the "
+    "speed",
     "large residual": "the stages explain the speed badly: conditions changed between passes, or fusing gains much",
 }
 
@@ -64,6 +64,8 @@ SHARED = attrgetter(
     "readers",
     "batch",
     "tuning",
+    "infers",
+    "serving",
 )
 
 

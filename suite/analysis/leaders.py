@@ -43,7 +43,6 @@ from suite.contracts.case import Case
 from suite.results.records import CANCELLED
 from suite.results.run_folder import RunFolder
 from suite.session.end_rule import MOST_PROCESSES
-from suite.worker.pass_kinds import NATIVE
 
 FAR_NOISIER, FARTHER_APART = 10.0, 2.0  # times the usual row's variance, and the stretch of most of its rounds
 SEVERAL = 5  # rounds from which the noise is known well enough to give up
@@ -199,7 +198,7 @@ def open_cases(folder: RunFolder, cases: Iterable[tuple[Case, bool]], processes:
     groups: dict[Key, dict[str, dict[Round, float]]] = defaultdict(dict)
     planned: dict[Key, list[int]] = defaultdict(list)
     for case, synchronous in cases:
-        if NATIVE not in case.passes:
+        if case.speed_pass not in case.passes:
             continue
         rates: dict[Round, float] = {}
         for repeat in range(processes):

@@ -15,7 +15,6 @@ from suite.text import grouped
 from suite.worker.gpu_watch import together
 from suite.worker.messages import GpuUse, HostUse, Machine
 from suite.worker.noise import BUSY, STOLEN
-from suite.worker.pass_kinds import NATIVE
 
 # --- Which machine: a run that is resumed on another one mixes figures that say nothing about each other.
 
@@ -183,7 +182,7 @@ def noise_of(record: Record) -> Noise:
     """
     uses = [use for rank in record.ranks if (use := use_of(rank))]
     foreign = [(max(use.busy_cpu_s - use.own_cpu_s, 0.0), use) for use in uses if use.own_cpu_s]
-    native = [rank.passes[NATIVE] for rank in record.ranks if NATIVE in rank.passes]
+    native = [rank.passes[name] for rank in record.ranks if (name := record.case.speed_pass) in rank.passes]
     aside = [(sum(timed.set_aside_s or ()), timed.wall_s) for timed in native]
     return Noise(
         busy_share=max((seconds / (use.seconds * use.cores) for seconds, use in foreign), default=None),

@@ -12,6 +12,7 @@ import numpy as np
 
 from suite.analysis.budget import STAGES, Budget, InputWait, budget_of, input_wait, wall_per_step
 from suite.analysis.comparability import FAILED_LATER, SHARED_GPUS
+from suite.analysis.latency import PERCENTILES
 from suite.analysis.learning import Learnt, Staleness, learnt, mean, staleness_of
 from suite.analysis.machine import (
     Gpu,
@@ -32,9 +33,9 @@ from suite.processes.placement_check import RankReport, busiest
 from suite.results.rank_report import Rank, models
 from suite.results.records import Declared, Evidence, Interpreter, Load, Record, environment_of
 from suite.worker.contract import KernelTimes, LayerTimes
-from suite.worker.messages import Memory, Pass
+from suite.worker.messages import Memory, Pass, Try
 from suite.worker.noise import disturbance
-from suite.worker.pass_kinds import BY_NAME, LOSSES, NAMES, NATIVE, STAGED, TRAIN
+from suite.worker.pass_kinds import BY_NAME, LOSSES, NAMES, SPEEDS, STAGED, TRAIN
 
 NOTES = {"skipped": "samples skipped", "subnormal": "subnormal"}  # notes of a rank, and the marks that they make
 LAYER_SECONDS = ("forward_s", "backward_s", "communication_s")
@@ -91,13 +92,13 @@ class Startup(NamedTuple):
     step: float  # as a measured one
 
 
-def startup_of(ranks: Sequence[Rank]) -> Startup | None:
-    """Return None if a rank lacks a part, or was not warmed up."""
-    step, parts = wall_per_step(ranks, NATIVE), []
+def startup_of(ranks: Sequence[Rank], name: str) -> Startup | None:
+    """Return None if a rank lacks a part, or was not warmed up for the pass that gives the speed."""
+    step, parts = wall_per_step(ranks, name), []
     if step is None:
         return None
     for rank in ranks:
-        warmup = rank.passes[NATIVE].warmup_s
+        warmup = rank.passes[name].warmup_s
         if not (rank.joined and rank.joined.load_s is not None and rank.built and warmup):
             return None
         parts.append((rank.joined.load_s, rank.built.seconds, warmup[0]))
@@ -202,6 +203,9 @@ class Process:
     wall: float  # slowest rank's, from the common barrier; of ranks at their own pace, samples over their summed rates
     budget: Budget | None
     stage_seconds: dict[str, "array[float]"]  # by stage: every step of the staged pass, of the budget's critical rank
+    latencies: dict[str, "array[float]"]  # by load: every query's
+    tries: tuple[Try, ...]  # of the load `server`
+    batch_s: tuple[float, ...]  # of 1, 2, ... queries
     marks: frozenset[str]
     losses: dict[str, float | None]  # by pass: the last iteration's, the mean over ranks
     passes: dict[str, float]  # seconds per step of every pass, on the slowest rank
@@ -228,8 +232,8 @@ class Process:
 
 
 def rate(record: Record) -> float | None:
-    """Return samples/s of the native pass so far: the samples of all ranks over their common wall time."""
-    native = [rank.passes[NATIVE] for rank in record.ranks if NATIVE in rank.passes]
+    """Return samples/s of the pass that gives the speed, so far: all ranks' samples over their common wall time."""
+    native = [rank.passes[name] for rank in record.ranks if (name := record.case.speed_pass) in rank.passes]
     wall = wall_of(native)
     return sum(timed.samples for timed in native) / wall if len(native) == len(record.ranks) and wall > 0 else None
 
@@ -257,7 +261,7 @@ def round_of(record: Record) -> Round:
 def process_of(record: Record, method: int) -> Process:
     """Return the figures of a record; `method` is the run's: another method's figures mean something else."""
     case, ranks = record.case, record.ranks
-    native = [rank.passes[NATIVE] for rank in ranks if NATIVE in rank.passes]
+    native = [rank.passes[name] for rank in ranks if (name := case.speed_pass) in rank.passes]
     trainings = [rank.training for rank in ranks if rank.training]
     trains = case.passes == (TRAIN,)
     complete = len(trainings if trains else native) == case.placement.ranks
@@ -267,6 +271,7 @@ def process_of(record: Record, method: int) -> Process:
     wall = wall_of(native) if slowest else 0.0
     samples = sum(timed.samples for timed in native)
 
+    own = ranks[0].passes if answered else {}
     budget, stage_seconds = None, {}
     declared = record.declared
     separable = declared.separable if declared else STAGES
@@ -294,12 +299,15 @@ def process_of(record: Record, method: int) -> Process:
         wall=wall,
         budget=budget,
         stage_seconds=stage_seconds,
+        latencies={name: array("f", own[name].step_s) for name in PERCENTILES if name in own},
+        tries=ranks[0].tries if answered else (),
+        batch_s=ranks[0].batch_s if answered else (),
         marks=frozenset(_marks(record, complete, method)),
         losses={name: mean_loss(ranks, name) for name in LOSSES},
         passes={name: seconds for name in NAMES if (seconds := wall_per_step(ranks, name)) is not None},
         learnt=learnt(trainings, case.training.target, spent) if complete and trains and trainings[0].epochs else None,
         input_wait=input_wait(ranks) if answered else None,
-        startup=startup_of(ranks) if answered else None,
+        startup=startup_of(ranks, case.speed_pass) if answered else None,
         gradient_bytes=max((timed.gradient_bytes for timed in native if timed.gradient_bytes), default=None),
         memory=[rank.memory for rank in ranks if rank.memory],
         gpus=gpus_of(record),
@@ -323,7 +331,7 @@ def _marks(record: Record, complete: bool, method: int) -> Iterable[str]:
     passes = [timed for rank in ranks for timed in rank.passes.values()]
     # compute_only's ranks train without each other: its loss is not the case's.
     trained = [timed for timed in passes if timed.name in LOSSES and BY_NAME[timed.name].exchanges]
-    breakdown = [timed for timed in passes if timed.name != NATIVE]
+    breakdown = [timed for timed in passes if timed.name not in SPEEDS]
     hellos = [rank.hello for rank in ranks if rank.hello and rank.hello.cores]
     cores = defaultdict[str, set[int]](set)  # physical ones, by host
     for hello in hellos:

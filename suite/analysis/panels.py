@@ -9,9 +9,11 @@ from typing import NamedTuple, TypeVar
 from suite import plugins
 from suite.analysis.comparability import DISQUALIFYING
 from suite.analysis.rows import Row
+from suite.contracts.adapter import INFERENCE
 from suite.contracts.case import Case
 from suite.results.foreign import UNKNOWN
 from suite.text import grouped
+from suite.worker.pass_kinds import SERVER
 
 SHOWN = 300  # lines of a table and rows of charts: more take a browser long; the table of all cases has every one
 T = TypeVar("T")
@@ -60,7 +62,7 @@ def labels(cases: Sequence[Case], titled: bool = False) -> list[Name]:
     for case, differing, own in zip(
         cases, differences(cases, TITLED if titled else ()), _own_knobs(cases), strict=True
     ):
-        plain = case.strategy == "single" and several[case.adapter, case.placement.words] == 1
+        plain = case.strategy in ("single", INFERENCE) and several[case.adapter, case.placement.words] == 1
         found.append(Name(called[case.adapter], " · ".join([*([] if plain else [case.strategy]), *differing, *own])))
     return found
 
@@ -108,6 +110,7 @@ def _properties(case: Case) -> dict[str, str]:
     place, read = case.placement, case.input
     words = {
         "workload": case.workload,
+        "task": "inference" if case.infers else "training",
         "ranks": place.words,
         "nodes": f"{place.nodes} node{'s' if place.nodes > 1 else ''}",
         "batch": f"batch {case.batch} per device" if case.scaling == "weak" else f"batch {case.global_batch} in all",
@@ -126,6 +129,8 @@ def _properties(case: Case) -> dict[str, str]:
         "repeat": f"{read.repeat}× data",  # noqa: RUF001
         "augment": f"{read.augment} crop",
         "on_error": f"on error {read.on_error}",
+        "delay": f"batched within {case.serving.max_delay_ms:g} ms" if SERVER in case.passes else "",
+        "bound": f"{case.serving.bound_share:.4g} within {case.serving.bound_ms:g} ms" if SERVER in case.passes else "",
         "straggler": f"straggler {case.straggler:.0%}" if case.straggler else "",
         "readers": f"{case.readers} reader{'s' if case.readers != 1 else ''}",
         "seed": f"seed {case.seed}",

@@ -82,7 +82,8 @@ class Roofline:
 
 def of_row(run: Path, row: Row) -> Roofline | None:
     """Return the roofline of a run's row; None without a measured peak, or if its network is not installed."""
-    graph = network_of(run, row.case) if row.peak and row.case.precision in BYTES else None
+    known = row.peak and row.case.precision in BYTES and not row.case.infers  # what training needs
+    graph = network_of(run, row.case) if known else None
     return roofline(graph, row.case, row.peak, row.layers or ()) if graph and row.peak else None
 
 
@@ -102,9 +103,11 @@ def roofline(graph: Graph, case: Configuration, peak: Peak, times: Sequence[Time
     return Roofline(own, case.batch, (*rows, _roof("update", case.optimiser, 0.0, moved, own, None)))
 
 
-def training_macs(run: Path, case: Case) -> int | None:
-    """Return multiply-accumulates of a training step, per sample; None if the network is not installed."""
+def macs_of(run: Path, case: Case) -> int | None:
+    """Return multiply-accumulates of a step, or of a query, per sample; None if the network is not installed."""
     graph = network_of(run, case)
+    if graph and case.infers:
+        return graph.macs
     return sum(map(_macs, graph.layers, wanting(graph))) if graph else None
 
 

@@ -5,12 +5,16 @@ from functools import cached_property
 from statistics import fmean, median
 from typing import Any
 
+import numpy as np
+
 from suite.analysis.budget import Budget, Difference, joined_differences, over_processes
 from suite.analysis.comparability import FAILED_LATER, FOREIGN, Key, comparable, group
+from suite.analysis.latency import PERCENTILES, bound, words_of
 from suite.analysis.leaders import Against
 from suite.analysis.learning import Learnt, Staleness, joined_staleness
 from suite.analysis.machine import Gpu, Peak, each_once
 from suite.analysis.measured import Process, Profile, Startup, merge_layers
+from suite.analysis.serving import Served, served
 from suite.analysis.stats import Interval, Rates, rates_of
 from suite.contracts.case import Case
 from suite.errors import Refused
@@ -54,7 +58,7 @@ class Row:
     over_nodes: Scaling | None = None  # from one node
     against: Against | None = None  # None: alone in its group
     peak: Peak | None = None  # of its devices together
-    macs: int | None = None  # multiply-accumulates of a training step, per sample; None without a peak or a proof
+    macs: int | None = None  # multiply-accumulates of a step, or a query, per sample; None without a peak or a proof
     tokens: int = 0  # of a sample, if each has a label
     # Of imported trainings: (seconds, samples) of the first epochs.
     published: list[tuple[tuple[float, float], ...]] = field(default_factory=list)
@@ -142,6 +146,17 @@ class Row:
         """Samples/s of all ranks' readers together when nothing else runs (io_only); None without that pass."""
         steps = {process.round: process.input_wait.alone for process in self.measured if process.input_wait}
         return rates_of({at: seconds for at, seconds in steps.items() if seconds.size}, self.case.global_batch)
+
+    def latency(self, load: str, share: float) -> Interval | None:
+        """Return the seconds that `share` of a load's queries keep, over processes; None of too few queries."""
+        waits = {each.round: np.asarray(each.latencies[load]) for each in self.measured if load in each.latencies}
+        found = {at: seconds for at, each in waits.items() if (seconds := bound(each, share))}
+        return Rates(found).interval if found and len(found) == len(waits) else None
+
+    @cached_property
+    def served(self) -> Served | None:
+        """The load `server`; None if no process ran it."""
+        return served({process.round: (process.tries, process.batch_s) for process in self.measured})
 
     @property
     def memory(self) -> list[int]:
@@ -262,6 +277,12 @@ class Row:
             },
             "startup_seconds": self.startup and self.startup._asdict(),
             "staleness": self.staleness,
+            "latency_seconds": {
+                load: {words_of(share): self.latency(load, share) for share in shares}
+                for load, shares in PERCENTILES.items()
+                if any(load in process.latencies for process in self.measured)
+            },
+            "keeps_its_bound": self.served and self.served.keeping(self.case.serving),
             "scaling": self.scaling,
             "scaling_over_nodes": self.over_nodes,
             "against_fastest": self.against,

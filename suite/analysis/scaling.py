@@ -33,6 +33,7 @@ SHARED = attrgetter(
     "graph_digest",
     "placement.device",
     "placement.threads",
+    "infers",
 )
 # Knobs of how devices hold one network together; one device holds it whole.
 OF_PARTS = ("microbatches", "schedule", "stages", "chunks")

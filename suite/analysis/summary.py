@@ -23,7 +23,7 @@ from suite.analysis.comparability import FAILED_LATER, FOREIGN, SHARED_GPUS
 from suite.analysis.leaders import Against, against_fastest
 from suite.analysis.machine import beside_run, best_of_run, elsewhere, machine_peaks
 from suite.analysis.measured import RESIDUAL, Process, process_of
-from suite.analysis.roofline import tokens_of, training_macs
+from suite.analysis.roofline import macs_of, tokens_of
 from suite.analysis.rows import Row
 from suite.analysis.scaling import over_devices, over_nodes
 from suite.analysis.stats import Rates, together
@@ -78,7 +78,7 @@ def summarise(folder: RunFolder) -> list[Row]:
             for process in row.processes
             if process.peak
         )
-        macs = _by_network(folder, [row for row in rows if row.id in peaks and row.proof], training_macs)
+        macs = _by_network(folder, [row for row in rows if row.id in peaks and row.proof], macs_of)
         tokens = _by_network(folder, rows, tokens_of)
         for row in rows:
             row.tokens = tokens.get(row.id) or 0
@@ -240,7 +240,7 @@ def _by_network(
 ) -> dict[str, int | None]:
     """Return what `count_of` counts of a network by row id; rows of one network are counted once."""
     counts: dict[str, int | None] = {}
-    for same in grouped(rows, lambda row: (row.case.workload, row.case.graph_digest)).values():
+    for same in grouped(rows, lambda row: (row.case.workload, row.case.graph_digest, row.case.infers)).values():
         count = None
         with suppress(StoreError):  # a file of the folder holds no network: the page names it
             count = count_of(folder.path, same[0].case)

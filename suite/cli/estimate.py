@@ -6,10 +6,10 @@ from collections.abc import Callable
 from suite.contracts.case import Case
 from suite.plan.resolve import empty_passes
 from suite.worker.messages import ExchangeTimes, Message, Progress
-from suite.worker.pass_kinds import NATIVE, TRAIN
+from suite.worker.pass_kinds import SPEEDS, TRAIN
 
 EARLY = 0.05  # processes: before so much work is done, the time left is unknown
-TIMED = (NATIVE, TRAIN)  # passes whose steps give a speed
+TIMED = (*SPEEDS, TRAIN)  # passes whose steps give a speed
 WARMUP_SHARE = 0.3  # of a pass, as a guess
 
 

@@ -46,10 +46,12 @@ class Backend:
 Share = Annotated[float, Between(0, 1)]
 Pieces = Annotated[int, Between(1)]  # devices, microbatches
 
+INFERENCE = "inference"  # the usual name of the strategy that infers
+
 
 @dataclass(frozen=True)
 class Strategy:
-    """A way to spread training over devices, as a plan names it.
+    """A way to spread training over devices, or to infer, as a plan names it.
 
     `trainer` is "module:class", such as "adapters.pytorch.strategies.ddp:DDP": each rank imports it from the bundle.
     """
@@ -57,10 +59,11 @@ class Strategy:
     __pydantic_config__ = DEEP
 
     name: str  # for plans and records: letters, digits, ".", "_" and "-", 64 at most
-    trainer: str  # a subclass of suite.worker.trainer.Trainer
+    trainer: str  # a subclass of suite.worker.trainer.Trainer; or of suite.worker.predictor.Predictor
     help: str  # a sentence for `stagebench list strategies`
     # Names of the only launchers that can start it, the first for a plan's "auto"; (): every launcher that fits `mpi`.
     launchers: tuple[str, ...] = ()
+    infers: bool = False  # True: it does not train; its passes are loads (suite.worker.pass_kinds)
     distributed: bool = True  # False: a case has one rank
     several_devices: bool = False  # True: a rank may drive several devices
     synchronous: bool = True  # its result equals one device with the joined batch; False: asynchronous, quantised, ...

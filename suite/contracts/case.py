@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Self
 
 from suite.contracts.deep import Part
-from suite.worker.case_parts import ITEMSIZES, Input, Sampling, Schedule, Training
-from suite.worker.pass_kinds import NATIVE, USUAL
+from suite.worker.case_parts import ITEMSIZES, Input, Sampling, Schedule, Serving, Training
+from suite.worker.pass_kinds import LOADS, NATIVE, OFFLINE, USUAL
 from workloads.catalogue import Workload
 
 MOST = 10**9  # the upper bound of every count in a case
@@ -163,6 +163,7 @@ YOUNGER: dict[str, Any] = {
     "straggler": 0.0,
     "collective": None,
     "clip_norm": 0.0,
+    "serving": Serving()._asdict(),
 }
 YOUNGER_WITHIN: dict[str, dict[str, Any]] = {
     "placement": {"share_devices": False, "memory_limit": 0},
@@ -181,6 +182,7 @@ class Case(Configuration):
     passes: tuple[str, ...] = USUAL
     sampling: Part[Sampling] = field(default_factory=Sampling)
     training: Part[Training] = field(default_factory=Training)
+    serving: Part[Serving] = field(default_factory=Serving)
     # "strong": the plan gives one batch for all devices together, the same for every number of devices. A case on one
     # device is "weak".
     scaling: Literal["weak", "strong"] = "weak"
@@ -198,6 +200,16 @@ class Case(Configuration):
         text = json.dumps(kept, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
+    @property
+    def infers(self) -> bool:
+        """True if its passes ask a predictor: they are loads."""
+        return self.passes[:1] != () and self.passes[0] in LOADS
+
+    @property
+    def speed_pass(self) -> str:
+        """The pass that gives its speed."""
+        return OFFLINE if self.infers else NATIVE
+
     def passes_of(self, repeat: int) -> tuple[str, ...]:
         """Return the passes of process group `repeat`, from 0: a speed needs many groups, a breakdown a few.
 
@@ -208,7 +220,7 @@ class Case(Configuration):
         of = self.sampling
         soon = 1 if of.processes > of.breakdowns > 0 else None
         late = range(of.processes - of.breakdowns + (soon is not None), of.processes)
-        whole = NATIVE not in self.passes or repeat == soon or repeat in late
+        whole = self.infers or NATIVE not in self.passes or repeat == soon or repeat in late
         return self.passes if whole else (NATIVE,)
 
     @property

@@ -181,13 +181,16 @@ def _by_strategy(adapter: Adapter, strategy: Strategy, case: Case, launchers: La
     ranks = case.placement.ranks
     if ranks > 1 and not strategy.distributed:
         instead = f"; it drives several devices from one: devices = {ranks}" if strategy.several_devices else ""
-        return f"{adapter.name}'s strategy {case.strategy!r} trains on one rank, not on {ranks}{instead}"
+        does = "infers" if strategy.infers else "trains"
+        return f"{adapter.name}'s strategy {case.strategy!r} {does} on one rank, not on {ranks}{instead}"
     if case.placement.devices > 1 and not strategy.several_devices:
         instead = f"; it takes a rank for each: ranks = {case.placement.devices}" if strategy.distributed else ""
         return (
             f"{adapter.name}'s strategy {case.strategy!r} drives one device per rank, "
             f"not {case.placement.devices}{instead}"
         )
+    if strategy.infers and case.data != "synthetic":
+        return f"{adapter.name}/{case.strategy} is asked for synthetic samples alone; use data = 'synthetic'"
     starting = starters(strategy, launchers)
     if case.placement.launcher not in (AUTO, *starting):
         return f"{adapter.name}/{case.strategy} is started by {', '.join(starting)}, not by {case.placement.launcher}"

@@ -23,7 +23,7 @@ from pydantic import (
 from suite.plan.problems import KeyPath
 from suite.processes.hosts import refused
 from suite.text import known
-from suite.worker.case_parts import DECAYS, Input, Sampling, Schedule, Training
+from suite.worker.case_parts import DECAYS, FLOORS, Input, Sampling, Schedule, Serving, Training
 from suite.worker.pass_kinds import NAMES, USUAL
 
 MOST_RANKS = 1024  # on one node: a larger number was meant for all nodes together
@@ -32,6 +32,12 @@ MOST_SLOWED = 0.95  # the share of a straggler's time that a load takes: it is t
 MOST_CASES = 10_000  # of a plan: more are seldom intended
 LONGEST_TITLE = 500  # characters
 WHOLE = "all"  # a batch: every sample that a training learns from, over all devices together
+
+
+def _share(value: float) -> float:
+    if value not in FLOORS:
+        raise ValueError(f"{value!r} is none of the shares of queries that are bounded, {', '.join(map(str, FLOORS))}")
+    return value
 
 
 def _listed(value: Any) -> Any:
@@ -53,6 +59,7 @@ else:
     Pass = Literal[NAMES]  # the declarations' names
     Decay = Literal[tuple(DECAYS)]
 Device = Literal["cpu", "cuda"]
+Share = Annotated[float, AfterValidator(_share)]
 Word = Annotated[str, Field(min_length=1)]
 Memory = Annotated[ByteSize, Field(ge=0)]  # "8 GiB", or a number of bytes; 0: no limit
 
@@ -107,6 +114,9 @@ class Block(Strict):
     repeat: Swept[Count] = [Input().repeat]
     augment: Swept[Literal["centre", "random"]] = ["centre"]
     on_error: Swept[Literal["fail", "skip"]] = ["fail"]
+    max_delay_ms: Swept[NotNegative] = [Serving().max_delay_ms]
+    bound_ms: Swept[Positive] = [Serving().bound_ms]
+    bound_share: Swept[Share] = [Serving().bound_share]
     seed: Swept[Annotated[int, Field(ge=0, lt=2**32)]] = [1]
     time_limit: Swept[Positive] = [1800.0]
     silence_limit: Swept[Positive] = [300.0]

@@ -18,8 +18,8 @@ from suite.plan.read import Plan
 from suite.plugins import graph_of
 from suite.processes.hosts import here
 from suite.text import chosen
-from suite.worker.case_parts import Input, Schedule, Training
-from suite.worker.pass_kinds import BY_NAME, NAMES, NATIVE, PASS_KINDS, TRAIN
+from suite.worker.case_parts import Input, Schedule, Serving, Training
+from suite.worker.pass_kinds import BY_NAME, NAMES, NATIVE, OFFLINE, PASS_KINDS, SERVER, TRAIN, USUAL, USUAL_LOADS
 from workloads.catalogue import Workload
 
 # The keys of a choice that a case has unchanged.
@@ -181,9 +181,13 @@ class _Maker(Names):
         except ValueError as error:
             self.add(choice, "nodes", f"{error}; take fewer")
         case = case.on(input=_input(choice, format_of(choice, adapter, capabilities, found.path)))
-        kept = measurable(capabilities.strategy(case.strategy), case.passes)
-        refused = refusal(adapter, capabilities, case, graph, self.launchers) or idle(case, kept)
+        strategy = capabilities.strategy(case.strategy)
+        kept = measurable(strategy, case.passes)
+        refused = refusal(adapter, capabilities, case, graph, self.launchers)
+        refused = refused or idle(case, kept, strategy is not None and strategy.infers)
         case = case.on(passes=kept or case.passes)
+        if SERVER not in case.passes:
+            case = case.on(serving=Serving())
         if refused:
             return Resolved(case, "unsupported", refused)
         if launcher not in self.launchers:
@@ -236,6 +240,7 @@ class _Maker(Names):
             sampling=self.plan.sampling,
             training=self.plan.training if TRAIN in block.passes else Training(),
             schedule=Schedule(choice["warmup_epochs"], choice["decay"]) if TRAIN in block.passes else Schedule(),
+            serving=Serving(*(choice[key] for key in Serving._fields)),
             graph_digest=self.graph(workload.name).digest,
             **{key: choice[key] for key in COPIED},
         )
@@ -250,7 +255,15 @@ def _input(choice: Choice, form: str) -> Input:
 
 
 def measurable(strategy: Strategy | None, passes: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the passes without those of stages that the strategy cannot separate."""
+    """Return the passes without those of stages that the strategy cannot separate.
+
+    A strategy that infers has loads alone: the usual ones if a plan names no passes, else those that it names, and
+    `offline`, which gives the speed. A strategy that trains has none.
+    """
+    if strategy and strategy.infers:
+        named = tuple(name for name in passes if BY_NAME[name].infers)
+        return USUAL_LOADS if passes == USUAL else (OFFLINE, *(name for name in named if name != OFFLINE)) * bool(named)
+    passes = tuple(name for name in passes if not BY_NAME[name].infers)
     stages = {name: BY_NAME[name].only_stage for name in passes}
     return tuple(name for name in passes if not (strategy and stages[name]) or stages[name] in strategy.separable)
 
@@ -261,9 +274,13 @@ def empty_passes(case: Case) -> dict[str, str]:
     return {kind.name: why for kind in PASS_KINDS if (why := kind.skipped(devices, reads))}
 
 
-def idle(case: Case, passes: tuple[str, ...]) -> str | None:
+def idle(case: Case, passes: tuple[str, ...], infers: bool) -> str | None:
     """Return why none of the passes would measure anything; None if one does."""
     empty = empty_passes(case)
+    if not passes and infers != any(BY_NAME[name].infers for name in case.passes):
+        does, other = ("infers", OFFLINE) if infers else ("trains", NATIVE)
+        named = ", ".join(case.passes)
+        return f"{case.adapter}/{case.strategy} {does}, which passes = {named} do not measure; add {other!r} to them"
     reasons = {empty.get(name) for name in passes} or {f"{case.adapter}/{case.strategy} cannot tell its exchange apart"}
     if None in reasons:
         return None

@@ -74,7 +74,7 @@ def _case(case: Case, own_networks: Collection[str]) -> Iterable[str]:
 
 def setting(case: Case, key: str) -> Any:
     """Return a case's value for a key of a [[cases]] block."""
-    name, parts = CALLED.get(key, key), (case, case.placement, case.input, case.schedule)
+    name, parts = CALLED.get(key, key), (case, case.placement, case.input, case.schedule, case.serving)
     return next(getattr(part, name) for part in parts if hasattr(part, name))
 
 

@@ -232,6 +232,8 @@ def unlike(row: Row) -> str | None:
 
 def lacks(row: Row) -> str | None:
     """Return why no model can be fitted to a row; None if one can."""
+    if row.case.infers:
+        return "it infers, and the model is of training"
     if not row.budget:
         if "incomplete" in row.marks:
             return "not every process was measured, and none with all passes; resume the run"

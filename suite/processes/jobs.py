@@ -67,7 +67,7 @@ def measuring(case: Case, repeat: int, workload: Workload, data: DataSet | None)
     if case.passes == (TRAIN,):
         return Train(workload.graph(), case.training, case.schedule, case.input, data)
     passes = list(case.passes_of(repeat))
-    return Measure(workload.graph(), passes, case.sampling, case.input, data, peaks=repeat == 0)
+    return Measure(workload.graph(), passes, case.sampling, case.input, data, repeat == 0, case.serving)
 
 
 def exchanging(collective: Collective, adapter: Adapter) -> Task:

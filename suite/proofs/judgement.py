@@ -40,13 +40,13 @@ def judge(attempt: Attempt, workload: Workload, bounds: Tolerance, device: str =
     for what, ours in (("parameter_count", graph.parameter_count), ("macs", graph.macs)):
         problems += [
             f"{what} is {theirs}, the workload has {ours}"
-            for theirs in sorted({getattr(proof, what) for proof in proofs} - {ours})
+            for theirs in sorted({getattr(proof, what) for proof in proofs} - {ours, None})
         ]
     more = [f"and {len(problems) - 5} more"] if len(problems) > 5 else []
     kept: dict[str, list[float | None]] = {kind: [*values] for kind, values in losses.items()}
     return Verdict(
         passed=not problems,
-        reason="; ".join([*problems[:5], *more, *_cause(failed)]),
+        reason="; ".join([*problems[:5], *more, *_cause(failed, infers=not losses["oracle"])]),
         worst=worst,
         losses=messages.ProofLosses(**kept),
         errors=errors,
@@ -113,7 +113,10 @@ def _found(what: str, tensor: str, error: float, bound: float) -> Finding:
 
 def _name(found: Finding) -> str:
     """Return the words for a result, as `suite.worker.evidence` has them."""
-    return OUTPUTS.get(found.what) or f"{found.what} of {found.tensor}"
+    output = OUTPUTS.get(found.what)
+    if output is None:
+        return f"{found.what} of {found.tensor}"
+    return output if found.tensor == "logits" else f"{output}, {found.tensor}"
 
 
 def _sentence(found: Finding, wrong: dict[str, str], factors: dict[str, float]) -> str:
@@ -124,8 +127,10 @@ def _sentence(found: Finding, wrong: dict[str, str], factors: dict[str, float]) 
     return f"{what} is off by {found.error:.2g} (allowed {found.tolerance:.2g}){multiple}"
 
 
-def _cause(failed: list[Finding]) -> list[str]:
+def _cause(failed: list[Finding], infers: bool) -> list[str]:
     """Return where to look, for the results that are off; nothing if that is not clear."""
+    if infers:
+        return []
     tensors = {found.what for found in failed if not found.what.endswith("loss")}
     first_step = any(found.what == "native loss" and found.tensor == "iteration 1" for found in failed)
     if tensors == {"predict"} and not first_step:

@@ -150,7 +150,8 @@ class Proofs:
             elif not measured.passed and identity is not None and identity.passed:
                 measured = self._judged_by_rounding(launch, results, attempt, measured)
         failed = identity if identity is not None and not identity.passed else measured
-        small = proven.placement.device_count == 1 and len(workload.graph().layers) <= MOST_LAYERS
+        trains = not launch.adapter.strategy(proven).infers
+        small = trains and proven.placement.device_count == 1 and len(workload.graph().layers) <= MOST_LAYERS
         if small and not failed.passed and _in_a_layer(failed, tolerance("float64") if failed is identity else bounds):
             own = launch if failed is measured else replace(launch, configuration=proven.on(precision="float64"))
             layer = yield from self._first_wrong_layer(own, failed, scratch / "layers")

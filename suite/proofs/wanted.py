@@ -18,6 +18,7 @@ from suite.plugins import adapters, launchers, workloads
 from suite.proofs.every_adapter import BEHAVIOUR, probed, probes_of
 from suite.text import chosen, known
 from suite.worker.case_parts import Schedule
+from suite.worker.pass_kinds import USUAL, USUAL_LOADS
 from workloads.catalogue import Workload
 
 
@@ -91,7 +92,8 @@ def for_every_network(cases: list[tuple[Case, str | None]]) -> list[tuple[Case, 
             proven = probed(usual, adapter, probe)
             why = refusal(adapter, adapter.capabilities, proven, probe.graph(), launchers())
             found.setdefault((*named, probe.name), (proven, why))
-        found.setdefault((*named, BEHAVIOUR.name), (usual.on(workload=BEHAVIOUR.name, graph_digest=""), None))
+        if not case.infers:  # it has no dropout, and no step
+            found.setdefault((*named, BEHAVIOUR.name), (usual.on(workload=BEHAVIOUR.name, graph_digest=""), None))
     return list(found.values())
 
 
@@ -126,6 +128,7 @@ def _case(adapter: Adapter, workload: Workload, strategy: Strategy, tuning: str,
         clip_norm=wanted.clip_norm,
         schedule=Schedule(warmup_epochs=1.0) if wanted.changing_rate else Schedule(),
         knobs=knobs.values(adapter.capabilities.knobs, wanted.knobs),
+        passes=USUAL_LOADS if strategy.infers else USUAL,
         graph_digest=workload.graph().digest,
     )
     # The proof's own batch, which divides into microbatches: another one might be refused.

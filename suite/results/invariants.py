@@ -11,8 +11,8 @@ from suite.results.records import Record
 from suite.text import shown
 from suite.worker.case_parts import ITEMSIZES
 from suite.worker.comm import divisible
-from suite.worker.messages import ExchangeTimes, Noise, OverlapTimes, Pass, SkippedSizes, Training
-from suite.worker.pass_kinds import BY_NAME, COMM_ONLY, COMPUTE_ONLY, NATIVE, TRAIN
+from suite.worker.messages import ExchangeTimes, Noise, OverlapTimes, Pass, SkippedSizes, Training, Try
+from suite.worker.pass_kinds import BY_NAME, COMM_ONLY, COMPUTE_ONLY, TRAIN
 
 CLOCKS, CLOCKS_S = 1.05, 1e-3  # a device's clock and its host's may differ by this factor plus these seconds
 # The time of a pass in addition to its steps: the wait for its device. If steps are timed on the host, a GPU may still
@@ -69,9 +69,9 @@ def _of_passes(record: Record, rank: Rank) -> Iterator[str]:
     if min(started, default=0.0) < 0 or sum(started) > CLOCKS * record.seconds + CLOCKS_S:
         ready = f"it was loaded and built in {' and '.join(f'{seconds:g} s' for seconds in started)}"
         yield f"rank {rank.rank}: {ready}, and the whole process took {record.seconds:g} s"
-    expected = record.outcome == "ok" and NATIVE in record.case.passes_of(record.repeat)
-    if expected and not rank.training and NATIVE not in rank.passes:
-        yield f"rank {rank.rank}: its outcome is ok, and it has no pass {NATIVE!r}"
+    expected = record.outcome == "ok" and record.case.speed_pass in record.case.passes_of(record.repeat)
+    if expected and not rank.training and record.case.speed_pass not in rank.passes:
+        yield f"rank {rank.rank}: its outcome is ok, and it has no pass {record.case.speed_pass!r}"
 
 
 def _of_rank(record: Record, rank: Rank) -> Iterator[str]:
@@ -90,10 +90,11 @@ def _of_rank(record: Record, rank: Rank) -> Iterator[str]:
     if spent > CLOCKS * record.seconds + CLOCKS_S:
         yield f"rank {rank.rank}: its passes take {spent:g} s together, and the whole process {record.seconds:g} s"
     yield from _of_passes(record, rank)
+    yield from (f"rank {rank.rank}: {problem}" for each in rank.tries for problem in _of_try(each, rank.batch_s))
     for name, measured in rank.passes.items():
         found = chain(_of_pass(name, measured, per_step), _of_wall(record, measured), _of_times(measured))
         yield from (f"rank {rank.rank}, pass {name!r}: {problem}" for problem in found)
-    counted, native = rank.noise and rank.noise.native, rank.passes.get(NATIVE)
+    counted, native = rank.noise and rank.noise.native, rank.passes.get(record.case.speed_pass)
     if counted and native and native.wall_s > CLOCKS * counted.seconds + CLOCKS_S:
         took, seen = native.wall_s, counted.seconds
         yield f"rank {rank.rank}: its native steps take {took:g} s, of which the system saw {seen:g} s"
@@ -209,6 +210,7 @@ def _of_pass(name: str, measured: Pass, per_step: int) -> Iterator[str]:
         yield f"it calls itself {measured.name!r}"
     if not steps or min(steps) < 0 or wall <= 0:
         yield f"{len(steps)} steps in {wall:g} s; there is one at least, and none takes less than no time"
+    per_step = (BY_NAME[name].query if name in BY_NAME else 0) or per_step
     if measured.samples != per_step * (len(steps) - measured.dropped_steps):
         yield f"{measured.samples} samples in {len(steps)} steps of {per_step} ({measured.dropped_steps} dropped)"
     if min((*measured.warmup_s, *(measured.set_aside_s or ())), default=0.0) < 0:
@@ -218,6 +220,19 @@ def _of_pass(name: str, measured: Pass, per_step: int) -> Iterator[str]:
             yield f"a block of it began at {begin:g} s and ended at {end:g} s"
     if any(min(pair) <= 0 for pair in measured.pairs_s or ()):
         yield "a block of steps took no time"
+
+
+def _of_try(tried: Try, batch_s: Sequence[float]) -> Iterator[str]:
+    answered = len(tried.latency_s)
+    if not (0 < answered <= tried.scheduled and tried.rate > 0 and sum(tried.batches) == answered):
+        yield f"a try has {answered} answers of {tried.scheduled} queries, in batches of {sum(tried.batches)} in all"
+    if not (0 <= tried.wrong <= tried.compared <= answered):
+        yield f"a try has {tried.wrong} wrong answers of {tried.compared} that were compared"
+    least = min((*tried.latency_s, *tried.stage_s.values()), default=0.0)
+    if set(tried.stage_s) != {"queue", "assembly", "inference"} or least < 0:
+        yield "a try has other parts than queue, assembly and inference, or one that took less than no time"
+    if not batch_s or min(batch_s) <= 0 or len(batch_s) < max(tried.batches, default=0):
+        yield "the seconds of its batches are missing"
 
 
 def _of_wall(record: Record, measured: Pass) -> Iterator[str]:

@@ -24,7 +24,7 @@ from suite.results.rank_report import Rank
 from suite.results.stored import FORMAT, FileName, Finite, Format, Kept, Stored, intact, sealed
 from suite.worker.machine import cores
 from suite.worker.messages import Hello, Machine, Memory, ProofLosses
-from suite.worker.pass_kinds import NATIVE, TRAIN
+from suite.worker.pass_kinds import TRAIN
 
 METHOD = 9  # the definition of the figures; another definition of a pass or a stage is another method: never compared
 
@@ -174,7 +174,7 @@ class Record(Stored):
     @property
     def result(self) -> Outcome:
         """The outcome of the speed, or of the training: ok if only a later pass ended badly, unless it diverged."""
-        finished = self.passes.get(TRAIN if self.case.passes == (TRAIN,) else NATIVE) == "ok"
+        finished = self.passes.get(TRAIN if self.case.passes == (TRAIN,) else self.case.speed_pass) == "ok"
         return "ok" if finished and self.outcome != "diverged" else self.outcome
 
 

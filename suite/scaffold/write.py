@@ -7,6 +7,7 @@ import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -15,6 +16,7 @@ from suite.contracts.hooks import CONTRACT
 from suite.errors import RequestError
 from suite.files import disk
 from suite.plugins import adapters
+from suite.worker.member import Member
 from suite.worker.trainer import Trainer
 from workloads import kinds
 
@@ -103,14 +105,19 @@ def check(name: str) -> None:
 
 
 def methods() -> list[Stub]:
-    """Return every abstract method of the trainer with its docstring, under the contract's headings."""
-    lines = inspect.getsource(Trainer).splitlines()
+    """Return the trainer's abstract methods, its base's first, with their docstrings, under the contract's headings."""
+    life, *rest = _stubs(Trainer)
+    return [life, *(stub for stub in _stubs(Member) if stub.name), *rest]
+
+
+def _stubs(kind: Any) -> list[Stub]:
+    lines = inspect.getsource(kind).splitlines()
     (body,) = ast.parse("\n".join(lines)).body
     assert isinstance(body, ast.ClassDef)
     stubs = {
         node.lineno: Stub(node.name, "\n".join(lines[node.lineno - 1 : node.body[0].end_lineno]))
         for node in body.body
-        if isinstance(node, ast.FunctionDef) and node.name in Trainer.__abstractmethods__
+        if isinstance(node, ast.FunctionDef) and node.name in kind.__abstractmethods__
     }
     headings = {number: Stub("", line, False) for number, line in enumerate(lines, 1) if SECTION.match(line)}
     return [stub for _, stub in sorted({**stubs, **headings}.items())]
@@ -120,7 +127,7 @@ def optional() -> list[str]:
     """Return the methods with a default that an adapter may override."""
     return [
         name
-        for name, value in vars(Trainer).items()
+        for name, value in {**vars(Member), **vars(Trainer)}.items()
         if inspect.isfunction(value) and not name.startswith("_") and name not in Trainer.__abstractmethods__
     ]
 

@@ -17,8 +17,8 @@ from suite.processes.launch import Launch, launch_of
 from suite.results.records import Declared
 from suite.session.turns import MOST
 from suite.text import grouped
-from suite.worker.messages import Kernels, Notes, Pass, Phase, Training, of_type
-from suite.worker.pass_kinds import BY_NAME, KERNELS, NATIVE, TRAIN
+from suite.worker.messages import Kernels, Notes, Pass, Phase, Training, Try, of_type
+from suite.worker.pass_kinds import BY_NAME, KERNELS, SERVER, SPEEDS, TRAIN
 
 LIMITS = {"time": "time_limit", "silence": "silence_limit"}  # by the reason of a watchdog
 
@@ -55,13 +55,13 @@ def declared_of(case: Case, adapter: Adapter) -> Declared:
 def turn_key(item: Runnable) -> Hashable:
     """Return what the cases of one comparison share; None if a waiting case would take time from the others."""
     case, place, adapter = item.case, item.case.placement, item.launch.adapter
-    if NATIVE not in case.passes:
+    if case.speed_pass not in case.passes:
         return None
     working = ask(adapter, "sidecars", case) or not ask(adapter, "synchronous", case)
     busy = working or case.straggler or place.device != "cpu"
     if busy or not item.launch.here or case.input.page_cache == "cold":
         return None
-    return case.workload, case.data, case.batch, case.precision, place.device_count, place.threads
+    return case.speed_pass, case.workload, case.data, case.batch, case.precision, place.device_count, place.threads
 
 
 def turn_groups(items: list[Runnable]) -> list[list[Runnable]]:
@@ -94,6 +94,7 @@ def pass_ends(attempt: Attempt) -> dict[str, str]:
         begun |= dict.fromkeys(phase.name for phase in of_type(Phase, sent) if phase.name in BY_NAME)
         names = {each.name for each in of_type(Pass, sent)}
         finished.update(names | {KERNELS for _ in of_type(Kernels, sent)} | {TRAIN for _ in of_type(Training, sent)})
+        finished.update({SERVER for _ in of_type(Try, sent)})
         noted |= {name for each in of_type(Notes, sent) for name in each.notes}
     ranks, ends = len(attempt.messages), dict[str, str]()
     for name in begun:
@@ -109,7 +110,7 @@ def pass_ends(attempt: Attempt) -> dict[str, str]:
 def kept(attempt: Attempt) -> str:
     """Return the addition to the reason of an attempt that ended badly after its speed was measured; else ""."""
     ends = pass_ends(attempt)
-    if attempt.outcome in ("ok", "diverged") or ends.get(NATIVE) != "ok":
+    if attempt.outcome in ("ok", "diverged") or not any(ends.get(name) == "ok" for name in SPEEDS):
         return ""
     broken = [name for name, end in ends.items() if end != "ok"]
     place = f"in the pass {broken[0]}" if broken else f"after the pass {next(reversed(ends))}"

@@ -39,6 +39,18 @@ class Training(NamedTuple):
     patience: int = 0  # the number of epochs without a better accuracy after which training stops early; 0: never
 
 
+# Queries that a percentile wants, by LoadGen's early stopping (suite.analysis.latency).
+FLOORS = {0.9: 64, 0.95: 130, 0.99: 662, 0.999: 6636}
+
+
+class Serving(NamedTuple):
+    """How the load `server` batches queries, and the latency that it bounds."""
+
+    max_delay_ms: float = 0.0  # that the oldest query waits for others of its batch, which has at most the case's batch
+    bound_ms: float = 100.0  # that `bound_share` of the latencies keep at the rate that is looked for
+    bound_share: float = 0.99  # one of FLOORS
+
+
 # The factor of the rate from the end of the warm-up (0.0) to the end of the training (1.0). The steps are those of
 # Goyal et al. 2017 (arXiv 1706.02677, section 5.1), epochs 30, 60 and 80 of 90; cosine: Loshchilov and Hutter 2017.
 DECAYS: Dict[str, Callable[[float], float]] = {

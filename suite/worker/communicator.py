@@ -19,11 +19,12 @@ The numbers that an operation takes and returns, for `count` numbers on n ranks,
 
 import time
 from abc import ABC, abstractmethod
-from typing import Any, Optional
+from typing import Optional
 
 import numpy as np
 
-from suite.worker.contract import Joined, Setup, Unsupported
+from suite.worker.contract import Setup, Unsupported
+from suite.worker.member import Member
 
 WORK, PASSES = 8192, 16  # numbers of a slice of computation, which a core's own cache holds, and passes over them
 
@@ -72,19 +73,13 @@ class Exchange(ABC):
         return None
 
 
-class Communicator(ABC):
+class Communicator(Member):
     """A rank of a group that only exchanges."""
-
-    group: Any = None  # a Group, if `start` stores one here: `maximum`, `barrier` and `close` then call it
 
     def __init__(self, setup: Setup) -> None:
         """Keep the setup; touch neither device nor network yet."""
-        self.setup = setup
+        super().__init__(setup)
         self._work = np.ones(WORK, dtype=np.float32)
-
-    @abstractmethod
-    def start(self) -> Joined:
-        """Set threads and device, join the group. Called once, first."""
 
     @property
     def rank(self) -> int:
@@ -99,20 +94,9 @@ class Communicator(ABC):
         a type that the library does not have.
         """
 
-    def maximum(self, value: float) -> float:
-        """Return the largest value over all ranks; override it if there is no `group`."""
-        return float(self.group.maximum(value))
-
     def barrier(self) -> None:
         """Return when all ranks have called it."""
         self.maximum(0.0) if self.group is None else self.group.barrier()
-
-    def synchronize(self) -> None:  # noqa: B027 - a CPU has done it already
-        """Return when the device has done all its work."""
-
-    def peak_device_bytes(self) -> Optional[int]:
-        """Return the most bytes that the library has held on this rank's device at a time; None if unknown."""
-        return None
 
     def compute(self) -> None:
         """Compute a slice of work, tens of microseconds long, behind which an exchange may be hidden."""
@@ -122,8 +106,3 @@ class Communicator(ABC):
     def clock(self) -> float:
         """Return the seconds on a clock of this rank alone."""
         return time.perf_counter()
-
-    def close(self) -> None:
-        """Leave the group; called once, last, if all went well."""
-        if self.group is not None:
-            self.group.close()

@@ -212,6 +212,19 @@ class Oracle:
             theirs, logits = (each[: self._samples // devices] for each in (theirs, logits))
         return self.compared("the output of predict", "", logits, theirs)[0]
 
+    def answer_error(self, asked: str, logits: np.ndarray, count: int) -> float:
+        """Return the distance of a predictor's answers to the first `count` samples; `asked` describes the query."""
+        theirs = load(self._folder, "predicted")[:count]
+        return self.compared(f"the output of predict, {asked}", "", logits, theirs)[0]
+
+    def trained(self) -> Arrays:
+        """Return the parameters and running statistics after the last update, in float64."""
+        found = {
+            name: start.astype(np.float64) + load(self._folder, f"movement.{name}")
+            for name, start in self._initial.items()
+        }
+        return {**found, **{name: load(self._folder, f"running.{name}") for name in self.names("running")}}
+
     def names(self, kind: str) -> List[str]:
         """Return the names of the stored tensors of one kind."""
         files = sorted(os.listdir(self._folder))

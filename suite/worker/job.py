@@ -10,7 +10,7 @@ A job is read by the worker half of the release that wrote it: no other format i
 import json
 from typing import Any, Dict, List, NamedTuple, Optional, Union
 
-from suite.worker.case_parts import Input, Sampling, Schedule, Training
+from suite.worker.case_parts import Input, Sampling, Schedule, Serving, Training
 from suite.worker.contract import Setup
 from suite.worker.typed_json import from_json, in_words, to_json
 from suite.worker.variables import Variables
@@ -67,6 +67,7 @@ class Measure(NamedTuple):
     input: Input
     data: Optional[DataSet] = None
     peaks: bool = False  # whether to measure the devices' peak rates, too
+    serving: Serving = Serving()
 
 
 class Train(NamedTuple):

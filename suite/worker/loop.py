@@ -15,9 +15,9 @@ from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
 from suite.worker.case_parts import Sampling
 from suite.worker.contract import Call
 from suite.worker.gpus import driven
+from suite.worker.member import Member
 from suite.worker.messages import HostUse
 from suite.worker.noise import Meter, disturbance, together
-from suite.worker.trainer import Trainer
 from suite.worker.turns import Turns
 
 WINDOW, QUICK_WINDOW = 8, 6  # last steps that are examined for a trend; the shorter if fewer are asked for
@@ -85,7 +85,7 @@ class Turn(NamedTuple):
 class Loop(NamedTuple):
     """A loop that runs the body of a pass on every rank, with the same number of steps unless ranks run alone."""
 
-    trainer: Trainer
+    trainer: Member
     sampling: Sampling
     progress: Callable[..., None]
     turns: Optional[Turns] = None  # without them, no other measurement is waited for

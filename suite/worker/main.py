@@ -9,21 +9,20 @@ import sys
 import threading
 import time
 import traceback
-from typing import List, Optional, Union
+from typing import List, Optional
 
 import numpy as np
 
 from suite.worker import binding, gpus, messages, network
-from suite.worker.communicator import Communicator
 from suite.worker.contract import Unavailable, Unsupported
 from suite.worker.job import FORMAT, Communicate, Group, Job, Prove, Train, read_job
 from suite.worker.load import Load
 from suite.worker.machine import machine
+from suite.worker.member import Member
 from suite.worker.memory_limit import limit_memory
 from suite.worker.network import connections
 from suite.worker.ranks import Outbox, Rank, own_rank
 from suite.worker.tasks import RUN, Diverged
-from suite.worker.trainer import Trainer
 from suite.worker.variables import THREADS, Variables, arithmetic, digest, settings, written
 
 LEAVING = 60.0  # seconds that a framework may take to close
@@ -75,7 +74,7 @@ def main(argv: List[str]) -> int:
     return 0
 
 
-def close(made: "Union[Trainer, Communicator]", outbox: Outbox) -> None:
+def close(made: Member, outbox: Outbox) -> None:
     """Close; if it takes longer than LEAVING, end this process as done: every result is sent.
 
     MXNet's parameter servers, once in thousands of runs on a busy machine, never let a worker go.
@@ -137,17 +136,17 @@ def bind(job: Job, rank: Rank) -> List[int]:
     return sorted(allowed)
 
 
-def make(job: Job, rank: Rank) -> "Union[Trainer, Communicator]":
-    """Create the trainer (or communicator) that the job names, set up as this rank."""
+def make(job: Job, rank: Rank) -> Member:
+    """Create the trainer, predictor or communicator that the job names, set up as this rank."""
     place = job.task.communicator if isinstance(job.task, Communicate) else job.group.trainer
     module, _, name = place.partition(":")
     setup = job.group.setup._replace(**rank._asdict())
-    made: Union[Trainer, Communicator] = getattr(importlib.import_module(module), name)(setup)
+    made: Member = getattr(importlib.import_module(module), name)(setup)
     return made
 
 
-def join(made: "Union[Trainer, Communicator]", group: Group, outbox: Outbox, began: float) -> None:
-    """Start the trainer (or communicator) and compare the ranks and devices that were connected with the request.
+def join(made: Member, group: Group, outbox: Outbox, began: float) -> None:
+    """Start the member and compare the ranks and devices that were connected with the request.
 
     `began`: of this program, on `time.perf_counter`.
     """

@@ -182,6 +182,25 @@ class Pass(NamedTuple):
     dropped_steps: int = 0  # of `step_s`, whose batch did not enter the model (backup workers)
 
 
+class BatchSeconds(NamedTuple):
+    """The time of a batch of 1, 2, ... queries, before the tries of the load `server`; medians."""
+
+    seconds: List[float]
+
+
+class Try(NamedTuple):
+    """Queries of one sample that arrive at one rate, by a Poisson process: the load `server`."""
+
+    rate: float  # scheduled queries/s
+    scheduled: int  # queries; fewer are answered where the queue grew beyond hope
+    latency_s: List[float]  # of each answered query, from its scheduled arrival to its answer
+    batches: List[int]  # queries of each batch, in order
+    stage_s: Dict[str, float]  # the mean over queries: "queue", "assembly", "inference"; together the mean latency
+    wall_s: float
+    compared: int = 0  # answers that were compared with the usual ones to their queries
+    wrong: int = 0  # of them, those that were others
+
+
 class Noise(NamedTuple):
     """The machine's noise: times of a fixed computation before the first pass and after the last, and system counts."""
 
@@ -257,10 +276,10 @@ class Proof(NamedTuple):
 
     losses: ProofLosses
     errors: Dict[str, Dict[str, float]]  # relative, by kind ("gradient", "native movement", ...) and tensor
-    parameter_count: int
-    macs: int  # multiply-accumulates of one sample's forward pass
     graph_digest: str
     weights_digest: str
+    parameter_count: Optional[int] = None  # None, as `macs`: of a predictor, whose layers may be folded
+    macs: Optional[int] = None  # multiply-accumulates of one sample's forward pass
     wrong: Dict[str, str] = {}  # "gradient of fc.weight": "is missing", "has shape (2, 3), not (3, 2)", ...
     factors: Dict[str, float] = {}  # "gradient of fc.weight": 8.0, where it is a multiple of the right one
 
@@ -340,6 +359,8 @@ Message = Union[
     Failed,
     Done,
     Pass,
+    BatchSeconds,
+    Try,
     Noise,
     Memory,
     Peaks,

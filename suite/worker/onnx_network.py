@@ -7,25 +7,39 @@ NumPy, and the package onnx.
 """
 
 import math
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Type
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from suite.worker.contract import Unsupported
+from suite.worker.inference_graph import for_inference
 from workloads.graph import Graph, Layer
 
 OPSET, IR = 20, 9  # of ONNX 1.15: Gelu by tanh is younger than opset 17 with LayerNormalization
 Arrays = Mapping[str, np.ndarray]
 
 
-def model(graph: Graph, weights: Arrays, statistics: Arrays) -> onnx.ModelProto:
+def trained(graph: Graph, tensors: Arrays, kind: "Optional[Type[Writer]]" = None) -> bytes:
+    """Return the serialised model of a trained network's answer, by a kind of writer.
+
+    Batch normalisations stay: runtimes fold them into convolutions. Unsupported for a layer that cannot be written.
+    """
+    own, found = for_inference(graph, dict(tensors), fold=False)
+    try:
+        return model(own, found, found, kind).SerializeToString()
+    except ValueError as error:
+        raise Unsupported(str(error))
+
+
+def model(graph: Graph, weights: Arrays, statistics: Arrays, kind: "Optional[Type[Writer]]" = None) -> onnx.ModelProto:
     """Return the checked model: from `input`, float32 or int64 tokens, to `logits`; the first axis is the samples.
 
     `weights` are by canonical name; running statistics that `statistics` lacks are those of a new network, mean 0 and
     variance 1. ValueError for a layer that ONNX has no exact operators for.
     """
-    writer = Writer(weights, statistics)
+    writer = (kind or Writer)(weights, statistics)
     for layer in graph.layers:
         writer.write(layer)
     answer = graph.heads[-1].layer
@@ -37,14 +51,16 @@ def model(graph: Graph, weights: Arrays, statistics: Arrays) -> onnx.ModelProto:
     given = helper.make_tensor_value_info("input", numbers, ["samples", *graph.input_shape])
     made = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["samples", *graph.label_shape, graph.classes])
     whole = helper.make_graph(writer.nodes, graph.name, [given], [made], list(writer.constants.values()))
-    opset = helper.make_opsetid("", OPSET)
-    found = helper.make_model(whole, opset_imports=[opset], ir_version=IR, producer_name="stagebench")
+    opset = helper.make_opsetid("", writer.opset)
+    found = helper.make_model(whole, opset_imports=[opset], ir_version=writer.ir, producer_name="stagebench")
     onnx.checker.check_model(found, full_check=True)
     return found
 
 
 class Writer:
     """The nodes and constants of a model; the method that bears a kind's name writes a layer of it."""
+
+    opset, ir = OPSET, IR
 
     def __init__(self, weights: Arrays, statistics: Arrays) -> None:
         self.nodes: List[onnx.NodeProto] = []

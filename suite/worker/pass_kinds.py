@@ -1,7 +1,9 @@
 """The passes of a measurement, one declaration each.
 
 Plans, the worker, checks of records, documentation and pages read the declarations; a new pass needs one more of them
-and a method of `suite.worker.passes.Passes`. Python 3.6, standard library only.
+and a method of `suite.worker.passes.Passes`. Those of inference are loads: `suite.worker.queries` runs them all.
+
+Python 3.6, standard library only.
 """
 
 from typing import Callable, NamedTuple, Optional
@@ -14,6 +16,10 @@ COMM_ONLY = "comm_only"
 IO_ONLY = "io_only"
 KERNELS = "kernels"
 TRAIN = "train"
+OFFLINE = "offline"
+SINGLE_STREAM = "single_stream"
+MULTI_STREAM = "multi_stream"
+SERVER = "server"
 
 
 def always(devices: int, reads: bool) -> Optional[str]:
@@ -44,6 +50,8 @@ class PassKind(NamedTuple):
     has_loss: bool = False  # whether a record's reader gets the loss of its last step
     own_pace: bool = False  # whether ranks may run different numbers of steps
     usual: bool = True  # whether a plan that names no passes has it
+    infers: bool = False  # whether it asks a predictor (suite.worker.predictor); else a trainer
+    query: int = 0  # samples of one query, if it infers; 0: the case's batch
 
 
 # In the order in which they run: after compute_only the ranks no longer hold the same parameters.
@@ -108,9 +116,40 @@ PASS_KINDS = (
         "accuracy over time",
         usual=False,
     ),
+    PassKind(
+        OFFLINE,
+        "queries of a batch each, the next one begun before the answers are waited for",
+        "the speed of inference",
+        infers=True,
+    ),
+    PassKind(
+        SINGLE_STREAM,
+        "queries of one sample, each begun when the one before is answered",
+        "the latency of a single sample",
+        infers=True,
+        query=1,
+    ),
+    PassKind(
+        MULTI_STREAM,
+        "queries of eight samples, each begun when the one before is answered",
+        "the latency of eight samples at once",
+        infers=True,
+        query=8,
+    ),
+    PassKind(
+        SERVER,
+        "queries of one sample that arrive at random (Poisson), at several rates; only if a plan names it",
+        "latency by rate",
+        usual=False,
+        infers=True,
+        query=1,
+    ),
 )
 BY_NAME = {kind.name: kind for kind in PASS_KINDS}
 NAMES = tuple(BY_NAME)
-USUAL = tuple(kind.name for kind in PASS_KINDS if kind.usual)
+USUAL = tuple(kind.name for kind in PASS_KINDS if kind.usual and not kind.infers)
+LOADS = tuple(kind.name for kind in PASS_KINDS if kind.infers)
+USUAL_LOADS = tuple(kind.name for kind in PASS_KINDS if kind.infers and kind.usual)
+SPEEDS = (NATIVE, OFFLINE)  # those that give a case's speed
 LOSSES = tuple(kind.name for kind in PASS_KINDS if kind.has_loss)
 EXCHANGING = tuple(kind.name for kind in PASS_KINDS if kind.exchanges)

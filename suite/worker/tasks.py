@@ -7,15 +7,18 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Union
 
 import numpy as np
 
-from suite.worker import behaviour, evidence, gpus, job, kernels, locate, messages, noise, packed_set, peaks
+from suite.worker import behaviour, evidence, gpus, job, kernels, locate, messages, noise, packed_set, peaks, predictor
 from suite.worker.comm import comm
 from suite.worker.communicator import Communicator
 from suite.worker.contract import Unsupported
 from suite.worker.feed import Reading, ResidentFeed, StreamFeed, own_synthetic
 from suite.worker.loop import Loop
+from suite.worker.member import Member
 from suite.worker.packed_set import RecordSource
-from suite.worker.pass_kinds import BY_NAME, KERNELS, NATIVE, STAGED, TRAIN
+from suite.worker.pass_kinds import BY_NAME, KERNELS, SERVER, SPEEDS, STAGED, TRAIN
 from suite.worker.passes import Passes
+from suite.worker.predictor import Predictor
+from suite.worker.queries import Loads, tensors_of
 from suite.worker.ranks import Outbox
 from suite.worker.sources import Source, open_source, split
 from suite.worker.trainer import Arrays, Trainer
@@ -31,8 +34,37 @@ class Diverged(Exception):
     """A loss that is not a finite number."""
 
 
-def measure(trainer: Trainer, task: job.Measure, outbox: Outbox) -> None:
+def measure(made: "Union[Trainer, Predictor]", task: job.Measure, outbox: Outbox) -> None:
     """Build the network, then run every pass that has something to measure here."""
+    infer(made, task, outbox) if isinstance(made, Predictor) else measure_training(made, task, outbox)
+
+
+def infer(made: Predictor, task: job.Measure, outbox: Outbox) -> None:
+    """Load the network with its initial weights, then put every load on it."""
+    build(made, task.graph, outbox)
+    turns = Turns(outbox.folder, made.setup.rank, outbox.send)
+    loads = Loads(made, task.graph, Loop(made, task.sampling, outbox.progress, turns))
+    before = reference(made)
+    for name in task.passes:
+        outbox.send(messages.Phase(name))
+        if name == SERVER:
+            with costs_a_note(outbox, name, "not measured"):
+                for each in loads.tries(task.serving, task.sampling.seconds, outbox.progress):
+                    outbox.send(each)
+            continue
+        outbox.send(loads.run(name))
+        if name in SPEEDS:
+            outbox.send(messages.Noise(before, [], loads.host_use))
+    outbox.send(messages.Noise(before, reference(made), loads.host_use))
+    send_memory(made, outbox)
+    if task.peaks:
+        measure_peaks(made, outbox)
+    with costs_a_note(outbox, "notes", "not known"):
+        outbox.send(messages.Notes(made.notes()))
+
+
+def measure_training(trainer: Trainer, task: job.Measure, outbox: Outbox) -> None:
+    """Run the passes of a trainer."""
     build(trainer, task.graph, outbox)
     with outbox.at_work():  # decoding into memory
         feed = feed_of(trainer, task, outbox.folder)
@@ -53,7 +85,7 @@ def measure(trainer: Trainer, task: job.Measure, outbox: Outbox) -> None:
             outbox.send(messages.Notes({name: f"not measured: {error}"}))
             continue
         outbox.send(found)
-        if name == NATIVE:  # now: the speed is kept, whatever becomes of later passes
+        if name in SPEEDS:  # now: the speed is kept, whatever becomes of later passes
             outbox.send(messages.Noise(before, [], passes.host_use))
         if name == STAGED:  # now: later passes exchange too, in another way
             with costs_a_note(outbox, "layers", "not timed", passes.alone):
@@ -103,14 +135,14 @@ def send_kernels(passes: Passes, rank: int, outbox: Outbox) -> None:
             outbox.send(messages.Notes({KERNELS: f"their trace has more than {kernels.LARGEST >> 20} MiB"}))
 
 
-def reference(made: "Union[Trainer, Communicator]") -> List[float]:
+def reference(made: Member) -> List[float]:
     """Return the times of the fixed computation (`noise.reference`) while no rank has anything else to do."""
     made.synchronize()
     made.maximum(0.0)
     return noise.reference()
 
 
-def send_memory(made: "Union[Trainer, Communicator]", outbox: Outbox) -> None:
+def send_memory(made: Member, outbox: Outbox) -> None:
     """Send the peak memory so far."""
     resident, on_devices = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, None  # Linux counts it in KiB
     with costs_a_note(outbox, "memory", "of devices not known"):
@@ -118,19 +150,19 @@ def send_memory(made: "Union[Trainer, Communicator]", outbox: Outbox) -> None:
     outbox.send(messages.Memory(resident, on_devices))
 
 
-def measure_peaks(trainer: Trainer, outbox: Outbox) -> None:
+def measure_peaks(made: Member, outbox: Outbox) -> None:
     """Measure the peaks on all ranks at once."""
     outbox.send(messages.Phase("peaks"))
-    trainer.maximum(0.0)
+    made.maximum(0.0)
 
     def synchronize() -> None:
-        trainer.synchronize()
+        made.synchronize()
         outbox.progress("peaks", "measure", 1, 1)  # on busy cores the products take longer than some silence limits
 
     with costs_a_note(outbox, "peaks", "not measured"):
-        yardstick = trainer.yardstick()
+        yardstick = made.yardstick()
         if yardstick is not None:
-            outbox.send(peaks.measure(yardstick, trainer.setup.devices, synchronize))
+            outbox.send(peaks.measure(yardstick, made.setup.devices, synchronize))
 
 
 def subnormal_note(trainer: Trainer, batch: Any = None) -> Dict[str, Any]:
@@ -157,14 +189,20 @@ def subnormal(tensors: Arrays) -> float:
     return small / max(total, 1)
 
 
-def build(trainer: Trainer, graph: Graph, outbox: Outbox) -> None:
-    """Build the network with its initial weights."""
+def build(made: "Union[Trainer, Predictor]", graph: Graph, outbox: Outbox) -> None:
+    """Build the network with its initial weights; for inference, which does not train, with those of a proof.
+
+    As initialised, a deep residual network's answers leave the range of short formats.
+    """
     outbox.send(messages.Phase("build"))
     with outbox.at_work():
-        initial = dict(weights.initial(graph))
+        initial = weights.for_proof(graph) if isinstance(made, Predictor) else dict(weights.initial(graph))
     begin = time.perf_counter()
-    trainer.build(graph, initial)
-    trainer.synchronize()
+    if isinstance(made, Predictor):
+        made.load(graph, tensors_of(graph, initial))
+    else:
+        made.build(graph, initial)
+    made.synchronize()
     outbox.send(messages.Built(time.perf_counter() - begin))
 
 
@@ -230,14 +268,17 @@ def train(trainer: Trainer, task: job.Train, outbox: Outbox) -> None:
         raise Diverged(f"the loss is {last!r} after {len(found.epochs)} epochs")
 
 
-def prove(trainer: Trainer, task: job.Prove, outbox: Outbox) -> None:
-    """Compare this trainer's results with the oracle's; or those of the network cut after each layer."""
+def prove(made: "Union[Trainer, Predictor]", task: job.Prove, outbox: Outbox) -> None:
+    """Compare its results with the oracle's; or, of a trainer, those of the network cut after each layer."""
     outbox.send(messages.Phase("proof"))
-    if task.layers:
-        outbox.send(messages.Behaviour(locate.first_wrong_layer(trainer, task.graph, task.samples, task.oracle)))
+    if isinstance(made, Predictor):
+        outbox.send(predictor.prove(made, task.graph, task.samples, task.oracle))
+    elif task.layers:
+        outbox.send(messages.Behaviour(locate.first_wrong_layer(made, task.graph, task.samples, task.oracle)))
         return
-    outbox.send(evidence.prove(trainer, task.graph, task.samples, task.oracle))
-    send_memory(trainer, outbox)
+    else:
+        outbox.send(evidence.prove(made, task.graph, task.samples, task.oracle))
+    send_memory(made, outbox)
 
 
 def behave(trainer: Trainer, task: job.Behave, outbox: Outbox) -> None:

@@ -11,24 +11,23 @@ A native iteration is `step` alone. A staged one is `forward`, `backward`,
 `next_batch` and `to_device` come before either; synthetic batches stay on the device.
 """
 
-import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional
 
 import numpy as np
 
-from suite.worker import peaks
-from suite.worker.contract import Batch, Joined, LayerTimes, Setup, Unsupported
+from suite.worker import member
+from suite.worker.contract import Batch, LayerTimes, Setup, Unsupported
 from suite.worker.messages import Kernels
 from suite.worker.threaded import GatheringReader, Reader, ThreadedReader
 from workloads.graph import Graph
 
 Arrays = Dict[str, np.ndarray]  # parameters, running statistics or gradients by canonical name, in canonical layouts
-Notes = Dict[str, Any]  # JSON's values by name
+Notes = member.Notes
 Iteration = Callable[[Callable[[str], ContextManager[Any]]], None]  # runs one, each stage within a context of its name
 
 
-class Trainer(ABC):
+class Trainer(member.Member):
     """A trainer of one graph in one framework, as one rank of a group.
 
     If several ranks hold one network (`setup.model_parallel_size`), each is called alike and answers for the whole
@@ -39,18 +38,12 @@ class Trainer(ABC):
     are averaged over all devices of all ranks.
     """
 
-    group: Any = None  # a Group, if `start` stores one here: `maximum` and `close` then call it
-
     def __init__(self, setup: Setup) -> None:
         """Keep the setup; touch neither device nor network yet."""
-        self.setup = setup
+        super().__init__(setup)
         self._reader: Optional[Reader] = None  # `open_input` opens it, `close` closes it
 
     # --- life ---------------------------------------------------------------
-
-    @abstractmethod
-    def start(self) -> Joined:
-        """Set threads and device, join the group. Called once, first."""
 
     @abstractmethod
     def build(self, graph: Graph, weights: Arrays) -> None:
@@ -59,11 +52,6 @@ class Trainer(ABC):
         May be called again: a proof rebuilds between its native and its staged half.
         The optimiser's state starts at zero, running statistics at mean 0 and variance 1.
         """
-
-    def synchronize(self) -> None:
-        """Return when the device has done all its work; the default is for CPUs, if every call returns with it done."""
-        if self.setup.device != "cpu":
-            raise NotImplementedError(f"{type(self).__name__} does not say how to wait for {self.setup.device!r}")
 
     def close(self) -> None:
         """Stop reading and leave the group; called once, last, if all went well.
@@ -74,8 +62,7 @@ class Trainer(ABC):
         self._reader = None
         if reader is not None:
             reader.close()
-        if self.group is not None:
-            self.group.close()
+        super().close()
 
     # --- data ---------------------------------------------------------------
 
@@ -126,7 +113,7 @@ class Trainer(ABC):
         """Write samples (`suite.worker.packed_set.Record`) in a record format into an empty folder: a part of a set."""
         raise Unsupported(f"{type(self).__name__} writes no records")
 
-    def join_parts(self, form: str, parts: List[str], folder: str) -> None:  # noqa: B027 - most readers take parts
+    def join_parts(self, form: str, parts: List[str], folder: str) -> None:
         """Join a set's parts to one, for a reader that takes one file; the parts stay as they are."""
 
     @abstractmethod
@@ -222,26 +209,6 @@ class Trainer(ABC):
 
     # --- what the measuring loop needs ----------------------------------------
 
-    def maximum(self, value: float) -> float:
-        """Return the largest value over all ranks; also the barrier. The default: the group's, or for a single rank."""
-        if self.group is not None:
-            return float(self.group.maximum(value))
-        if self.setup.world > 1:
-            raise NotImplementedError(f"{type(self).__name__} does not ask the other ranks")
-        return value
-
-    def mark(self) -> Any:
-        """Return a point in time on the device's own time line; on a CPU the monotonic clock."""
-        return time.perf_counter()
-
-    def has_device_marks(self) -> bool:
-        """Return whether a mark is an event that the device reaches in its own time: stages need no waiting."""
-        return False
-
-    def elapsed(self, begin: Any, end: Any) -> float:
-        """Return the seconds between two marks; called only after `synchronize`."""
-        return end - begin
-
     def layer_times(self, batch: Any) -> List[LayerTimes]:
         """Return every layer's forward and backward, one row per layer in the graph's order, the losses as a last row.
 
@@ -251,7 +218,7 @@ class Trainer(ABC):
         """
         raise Unsupported(f"{type(self).__name__} does not say how its layers are timed")
 
-    def forget_layer_times(self) -> None:  # noqa: B027 - most do not time layers within the staged pass
+    def forget_layer_times(self) -> None:
         """Drop what the layers' clocks hold: the staged pass's warm-up is over."""
 
     def kernel_times(self, iteration: Iteration, trace: str) -> Kernels:
@@ -276,19 +243,7 @@ class Trainer(ABC):
             return None
         return self.parameter_count() * (8 if setup.precision == "float64" else 4)
 
-    def peak_device_bytes(self) -> Optional[int]:
-        """Return the most bytes that the framework has held on this rank's devices at a time; None if unknown."""
-        return None
-
-    def yardstick(self) -> Optional[peaks.Yardstick]:
-        """Return the yardstick of the peaks of this rank's devices, in the setup's precision; None: not measured.
-
-        Called after the passes, all but `kernels`. The default: NumPy on CPUs, in float32 and float64. Override it for
-        other devices and precisions.
-        """
-        return peaks.on_cores(self.setup)
-
-    def begin_training(self) -> None:  # noqa: B027 - most count nothing
+    def begin_training(self) -> None:
         """Begin the pass `train`: counts that would disturb a speed may be taken from now on, for `notes`."""
 
     def joint_steps(self) -> Optional[int]:
@@ -299,19 +254,9 @@ class Trainer(ABC):
         """
         return None
 
-    period = 1  # steps from one exchange to the next: parts and blocks that are timed hold whole ones
-    ahead = 0  # steps that may be in flight when `step` returns: parts of the native pass then begin and end so
-
     def waits_for_ranks(self) -> bool:
-        """Return whether steps wait for other ranks, so that all make as many of them in the native pass.
-
-        Called after a step. Ranks that wait for none are timed by the clock. The default follows `joint_steps`.
-        """
+        """Return whether steps wait for other ranks; the default follows `joint_steps`."""
         return self.joint_steps() is None
-
-    def dropped_steps(self) -> int:
-        """Return the steps of this rank so far whose batch did not enter the model: others had gone on without it."""
-        return 0
 
     def notes(self) -> Notes:
         """Return notes for a record's reader: merge plan, memory format, reader, ...

@@ -11,6 +11,7 @@ import pytest
 
 from suite.worker.contract import SGD, Adam, Unavailable
 from suite.worker.feed import synthetic
+from suite.worker.queries import tensors_of
 from suite.worker.sources import ArraySource
 from suite.worker.threaded import batches_of_indices
 from suite.worker.view import View
@@ -61,6 +62,18 @@ def one_step(trainer, graph, samples):
     gradients = trainer.gradients()
     trainer.update()
     return trainer.loss(), gradients, trainer.parameters()
+
+
+def assert_queries_are_apart(predictor, tuning):
+    """Queries that are all begun before one is fetched, of different numbers of samples, have their own answers."""
+    with trainers.started(predictor, tuning=tuning, batch=8) as make:
+        ours = make()
+        for graph in (networks.two_heads(), networks.text()):
+            ours.load(graph, tensors_of(graph, networks.drawn(graph)))
+            queries = [synthetic(graph, samples, seed).inputs for seed, samples in enumerate((8, 8, 3, 1, 8))]
+            begun = [(query, ours.run(ours.place(query))) for query in queries]
+            for query, found in begun:
+                np.testing.assert_allclose(ours.fetch(found), ours.answer(query), rtol=1e-4, atol=1e-6)
 
 
 class Alike:

@@ -12,6 +12,7 @@ from suite.plugins import adapters, launchers
 
 COMM = "comm"  # a command's name, and so its file's in every package
 ENGLISH = {"local", "reference"}  # names of plugins that mean something else too
+FORMAT = {"ONNX"}  # of files, which the core writes; the first word of a title, too
 ENGINES = {"srun", "sbatch", "mpich", "hydra", "open mpi", "ompi", "prterun", "pmi", "pmix", "kubernetes"}
 # What MPI's libraries read, whoever starts them: exchange variables for a record, and what the controller must not
 # hand on where an MPI's engine has started it.
@@ -66,7 +67,8 @@ def plugins_words() -> re.Pattern[str]:
     variables = [
         name for each in adapters().values() for name in (*each.arithmetic_variables, *each.exchange_variables)
     ]
-    words = {each.name for each in found} | {each.title.split()[0] for each in adapters().values() if each.environment}
+    titles = {each.title.split()[0] for each in adapters().values() if each.environment} - FORMAT
+    words = {each.name for each in found} | titles
     alone, within = "|".join(ENGLISH), "|".join(map(re.escape, sorted((words - ENGLISH) | ENGINES)))
     return re.compile(rf"^({alone})$|^({'|'.join(variables)})|(?<![a-z])(?<!~/\.)({within})(?![a-z])", re.IGNORECASE)
 

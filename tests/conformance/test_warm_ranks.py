@@ -71,7 +71,8 @@ def test_ranks_of_several_tests_share_an_import(start, tmp_path):
 
 def test_the_trainers_are_imported_beforehand_but_those_that_join_an_mpi():
     about = {"adapter": "caffempi", "package": "adapters.caffempi"}
-    assert modules(about) == [*adapters()["caffempi"].requires, "adapters.caffempi.base"]
+    trainers = [f"adapters.caffempi.{name}" for name in ("base", "inference")]
+    assert modules(about) == [*adapters()["caffempi"].requires, *trainers]
 
 
 def test_an_engine_and_a_sidecar_get_a_stand_in_and_other_programs_stay(tmp_path):

@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 from suite.analysis.comparability import DISQUALIFYING, NOTED
+from suite.contracts.adapter import Strategy
 from suite.plugins import adapters
 from suite.proofs.tolerances import BITS, FIXED
 from suite.worker.pass_kinds import PASS_KINDS
@@ -130,11 +131,12 @@ def thresholds() -> str:
 
 
 def frameworks() -> str:
-    """Return the table of adapters and their strategies."""
-    rows = [
-        (f"`{each.name}`", each.title, ", ".join(f"`{strategy.name}`" for strategy in each.capabilities.strategies))
-        for each in adapters().values()
-    ]
+    """Return the table of adapters and the strategies by which they train; of those that only infer, that one."""
+
+    def names(offered: Sequence[Strategy]) -> str:
+        return ", ".join(f"`{each.name}`" for each in [each for each in offered if not each.infers] or offered)
+
+    rows = [(f"`{each.name}`", each.title, names(each.capabilities.strategies)) for each in adapters().values()]
     return table(("adapter", "framework", "strategies"), rows)
 
 

@@ -24,6 +24,16 @@ ALWAYS: Shown = {
     "model-parallel": {
         "stages.html": ("[Oo]ne network in parts", " on 2 devices: .* with one network in parts", "bubble, ms"),
     },
+    "inference": {
+        "inference.html": (
+            "offline, samples/s 1 sample, p90, ms",
+            "Framework batch 1, 1 thread batch",
+            "batch . · tuned",
+        ),
+    },
+    "serving": {
+        "inference.html": ("keeps its bound up to, queries/s", "model is off by", "which batch and delay", " 0 of "),
+    },
     "networks": {
         "speed.html": ("verdict processes", "steps least 5 %"),
         "stages.html": ("Stage by stage, milliseconds",),
@@ -79,6 +89,8 @@ FIRST = {
     "paper": r".* leads?( or shares? the lead)? (in|on) .*|.* share the lead on .*|No verdict yet|"
     r"\S+ to \S+ samples/s; nothing to compare|\S.* does \S+ samples/s",  # on a busy machine, where a trend bars a row
     "prediction": r"(\d+ predictions are|The prediction is) off by [\d.]+ %",
+    "inference": "A single sample is answered within",
+    "serving": "(.* queries/s keep the bound|No rate that was tried keeps its bound)",
     "readers": "Reading|The network is the bottleneck",
     "stragglers": "With a straggler of 75%, .* is soonest",
 }

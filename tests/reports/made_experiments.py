@@ -9,6 +9,7 @@ import numpy as np
 from suite.contracts.case import Case, Placement
 from suite.results.run_folder import RunFolder
 from suite.worker.case_parts import Input, Sampling, Training
+from suite.worker.pass_kinds import LOADS
 from tests.reports.made_run import MadeRun, case_of, declared
 from tests.support.sent import hello_json, joined_json
 
@@ -164,6 +165,15 @@ def autotune(path: Path) -> RunFolder:
     for tuning, slower in (("default", 1.5), ("tuned", 1.0)):
         case = case_of("pytorch", "resnet50", tuning=tuning, passes=("native",), knobs={"memory_format": "contiguous"})
         run.proven(case, slower=slower, declared=declared(memory_format="contiguous"))
+    return run.folder
+
+
+def inference(path: Path) -> RunFolder:
+    """Two adapters under every load, with batches of one and of eight."""
+    run = MadeRun(path, "serving")
+    sampling = Sampling(steps=700, processes=3)
+    for adapter, batch in product(BOTH, (1, 8)):
+        run.proven(case_of(adapter, strategy="inference", batch=batch, passes=LOADS, sampling=sampling))
     return run.folder
 
 

@@ -16,6 +16,7 @@ from suite.results.run_folder import RunFolder
 from suite.results.stored import FORMAT, sealed
 from suite.worker.case_parts import Sampling
 from suite.worker.messages import Machine
+from suite.worker.pass_kinds import SERVER
 from tests.support.sent import hello_json, joined_json
 
 NETWORKS = {
@@ -83,6 +84,9 @@ def passes_of(case: Case, repeat: int, rank: int, slower: float = 1.0) -> dict[s
             **more,
         }
 
+    if case.infers:
+        loads = {"offline": (forward, case.batch), "single_stream": (0.3 * forward, 1), "multi_stream": (forward, 8)}
+        return {name: {"name": name, **whole(seconds, samples=steps * each)} for name, (seconds, each) in loads.items()}
     compute = io + h2d + forward + backward + update
     stages = {"io": io, "h2d": h2d, "forward": forward, "backward": backward, "communication": communication}
     stage_s = {name: noisy(seconds).tolist() for name, seconds in {**stages, "update": update}.items()}
@@ -239,6 +243,19 @@ class MadeRun:
         self.write("cases.json", {"format": FORMAT, "cases": self._cases})
 
 
+def tries_of(case: Case, repeat: int) -> dict[str, Any]:
+    """The load `server` of a rank: two rates, each tried twice."""
+    if SERVER not in case.passes:
+        return {}
+    draw, found = np.random.default_rng(repeat), []
+    for rate in (100.0, 200.0, 200.0, 100.0):
+        waits = draw.exponential(rate / 20_000, 400) + 0.001
+        parts = {"queue": float(waits.mean()) - 0.001, "assembly": 0.0, "inference": 0.001}
+        latencies = {"latency_s": waits.tolist(), "batches": [1] * 400, "stage_s": parts}
+        found.append({"rate": rate, "scheduled": 400, **latencies, "wall_s": 400 / rate, "compared": 400})
+    return {"tries": found, "batch_s": [0.001] * case.batch}
+
+
 def record_of(
     case: Case, repeat: int, proof: dict[str, Any] | None = None, slower: float = 1.0, **changes: Any
 ) -> dict[str, Any]:
@@ -259,6 +276,7 @@ def record_of(
             "built": {"seconds": 0.75 - 0.25 * (rank % 2)},
             "passes": passes_of(case, repeat, rank, slower),
             "layers": layers_of(case),
+            **tries_of(case, repeat),
             "notes": {"data": "imagenet-like (200 images, 10 classes)", "ddp": {"static_graph": False}},
         }
         for rank in range(world)

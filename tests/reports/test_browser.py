@@ -41,6 +41,7 @@ EXPERIMENTS = {
     "parts": ("stages.html",),
     "batches": ("accuracy.html",),
     "autotune": ("index.html", "speed.html"),
+    "inference": ("inference.html",),
     "epochs": ("accuracy.html", "communication.html", "scaling.html"),
 }
 # Folders of the site, the first its own pages, `single` the page of `run` as one file.

@@ -3,7 +3,7 @@
 import re
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 
@@ -15,6 +15,7 @@ from reports.pages.run import Report
 from reports.pages.scaling import headline as scaled_headline
 from reports.pages.stages import headline as staged_headline
 from reports.site.build import render, sections_of, write
+from suite.analysis.best import contests
 from suite.analysis.budget import STAGES
 from suite.analysis.panels import by_group, for_charts
 from suite.analysis.standing import tally
@@ -23,6 +24,7 @@ from suite.analysis.summary import summarise
 from suite.analysis.wording import in_words, number, share
 from suite.errors import StoreError
 from suite.worker.case_parts import Sampling
+from suite.worker.pass_kinds import LOADS
 from tests.reports.made_run import MadeRun, case_of, everything
 from tests.reports.parsed import Page
 from workloads.networks.gpt import gpt_char
@@ -431,6 +433,33 @@ def test_the_bubble_of_a_network_in_parts_has_a_column(page, run):
     found = page_of(run)
     assert "backward bubble exchange update" in found.text
     assert " 12.3 " in found.text
+
+
+def test_inference_has_a_page_of_latencies_and_of_who_leads_where(run):
+    for adapter, batch in product(("pytorch", "caffempi"), (1, 8)):
+        sampling = Sampling(steps=100 if batch == 1 else 700, processes=3)
+        run.proven(case_of(adapter, "alexnet", strategy="inference", batch=batch, passes=LOADS, sampling=sampling))
+    report = report_of(run)
+    few, many = report.rows[:2]
+    assert few.latency("single_stream", 0.9)
+    assert not few.latency("single_stream", 0.99)
+    assert many.latency("single_stream", 0.99).value >= many.latency("single_stream", 0.9).value
+    assert not many.to_dict()["latency_seconds"].keys() ^ {"single_stream", "multi_stream"}
+    found = Page(render(run.folder, report.rows))
+    assert re.search("A single sample is answered within .* to .* ms", found.text)
+    assert "offline, samples/s 1 sample, p90, ms 1 sample, p99, ms 8 samples, p99, ms" in found.text
+    assert "Framework batch 1, 1 thread batch 8, 1 thread" in found.text
+    assert all(len(panel.rows) == 2 for panel in report.groups)
+
+
+def test_training_and_inference_are_never_compared(run):
+    for case in (case_of(), case_of(ranks=2), case_of(strategy="inference", passes=LOADS)):
+        run.proven(case)
+    report = report_of(run)
+    assert {row.speed > 0 for row in report.rows} == {True}
+    assert not report.groups
+    assert [row.scaling and row.scaling.baseline_id for row in report.rows] == [None, report.rows[0].id, None]
+    assert {len({best.row.case.infers for best in contest.winners}) for contest in contests(report.rows)} <= {1}
 
 
 def test_a_folder_that_cannot_be_made_is_named(folder, tmp_path):

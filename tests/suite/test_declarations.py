@@ -112,9 +112,9 @@ def test_refusals_follow_from_the_declaration(asked, words):
 
 def test_a_pass_has_a_runner_and_pairs_with_a_known_pass_and_a_strategy_that_keeps_its_rate_says_why():
     for kind in PASS_KINDS:
-        assert kind.name in (KERNELS, TRAIN) or callable(getattr(Passes, f"_{kind.name}"))
+        assert kind.name in (KERNELS, TRAIN) or kind.infers or callable(getattr(Passes, f"_{kind.name}"))
         assert not kind.against or kind.against in BY_NAME
     assert USUAL == ("native", "staged", "resident", "compute_only", "comm_only", "io_only")
     assert LOSSES == ("native", "staged", "compute_only")
     declared = [each for adapter in adapters().values() for each in adapter.capabilities.strategies]
-    assert [each.name for each in declared if each.changing_rate == bool(each.keeps_rate)] == []
+    assert [each.name for each in declared if each.changing_rate == bool(each.keeps_rate) and not each.infers] == []

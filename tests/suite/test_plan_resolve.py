@@ -10,11 +10,11 @@ from suite.data import locate
 from suite.errors import RequestError
 from suite.plan import load, ready_made, resolve
 from suite.plan.model import SECTIONS, Pass
-from suite.plan.resolve import measurable
+from suite.plan.resolve import idle, measurable
 from suite.results.records import CaseEntry
 from suite.worker.case_parts import Sampling, Schedule, Training
 from suite.worker.job import DataSet
-from suite.worker.pass_kinds import KERNELS, TRAIN, USUAL
+from suite.worker.pass_kinds import KERNELS, LOADS, TRAIN, USUAL, USUAL_LOADS
 from workloads.networks import by_name
 
 HEAD = 'name = "x"\n'
@@ -37,7 +37,7 @@ SINGLE = '[[cases]]\nadapter = "alpha"\nstrategy = "single"\nworkload = "mnist_s
 
 
 def test_the_plan_model_names_the_same_things_as_a_case():
-    assert get_args(Pass) == (*USUAL, KERNELS, TRAIN)
+    assert get_args(Pass) == (*USUAL, KERNELS, TRAIN, *LOADS)
     assert SECTIONS["training"]().model_dump() == Training()._asdict()
     assert SECTIONS["sampling"]().model_dump() == Sampling()._asdict()
 
@@ -289,6 +289,16 @@ def test_stages_that_cannot_be_told_apart_have_no_pass_alone():
     found = [measurable(Strategy("s", "", "", separable=tuple(set(apart) - {lost})), USUAL) for lost in apart]
     lost = [set(USUAL) - set(each) for each in found]
     assert lost == [{"io_only"}, set(), set(), set(), {"comm_only"}, set()]
+
+
+def test_what_infers_has_loads_alone():
+    infers, trains = Strategy("s", "", "", infers=True), Strategy("s", "", "")
+    assert measurable(infers, USUAL) == USUAL_LOADS
+    assert measurable(infers, ("native", "server")) == ("offline", "server")
+    assert measurable(trains, ("native", "offline")) == ("native",)
+    for strategy, asked, remedy in ((infers, "native", "'offline'"), (trains, "offline", "'native'")):
+        case = Case("alpha", "s", "mnist_small", passes=(asked,))
+        assert idle(case, measurable(strategy, case.passes), strategy.infers).endswith(f"add {remedy} to them")
 
 
 def test_kernels_are_profiled_where_they_are_asked_for_and_after_all_else(cases):

@@ -217,7 +217,7 @@ def test_shipped_plans_ask_what_their_sources_ask():
 
 
 # They ask what an exchange costs, what a slow rank does, when a training is done, and what a transformer computes.
-READING_NOTHING = ("prediction", "stragglers", "time-to-train", "transformers")
+READING_NOTHING = ("inference", "prediction", "serving", "stragglers", "time-to-train", "transformers")
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from suite.cli.app import build
 from suite.errors import RequestError
 from suite.scaffold.write import optional, rendered, write
+from suite.worker.member import Member
 from suite.worker.trainer import Trainer
 from tests.support.errors import raising
 from workloads.kinds import KINDS
@@ -72,9 +73,8 @@ def test_every_abstract_method_and_layer_kind_is_a_stub_with_the_contract_s_word
         source = textwrap.dedent(inspect.getsource(getattr(Trainer, name)))
         assert ast.get_docstring(stub) == ast.get_docstring(ast.parse(source).body[0])
         assert ast.unparse(stub.body[-1]) == f"raise unwritten(LumenTrainer.{name})"
-    assert set(optional()) == {name for name, each in vars(Trainer).items() if callable(each) and name[0] != "_"} - set(
-        stubs
-    )
+    offered = {**vars(Member), **vars(Trainer)}
+    assert set(optional()) == {name for name, each in offered.items() if callable(each) and name[0] != "_"} - set(stubs)
     tree = ast.parse(rendered("lumen")["stagebench_lumen/lower.py"])
     stubs = {node.name: ast.get_docstring(node) for node in tree.body if isinstance(node, ast.FunctionDef)}
     assert set(KINDS) | {"lower"} == set(stubs)

@@ -103,6 +103,14 @@ def shared(adapter: str, strategy: str) -> Step:
     return stagebench("run", *case, *brief, "-o", "{out}/{step}", beside="conformance")
 
 
+def inferring(adapter: str) -> Step:
+    case = ("--adapter", adapter, "--strategy", "inference", "--workload", "resnet50", "--batch", "32")
+    case = (*case, "--device", "cuda", "--tuning", "tuned", "--processes", "1", "--steps", "700", "--seconds", "1")
+    brief = ("--set", "sampling.warmup_limit=4", "--set", "sampling.quick=true")
+    step = stagebench("run", *case, *brief, "-o", "{out}/{step}", limit=90.0)
+    return step._replace(needs=(ORACLE.format("resnet50"),))
+
+
 def beside_a_loop(mode: str, limit: float = 60.0) -> Step:
     words = ("--device", "cuda", "--network", "resnet50", "--batch", "256", "--precision", "bfloat16")
     return Step(("tests/validation/pytorch_native.py", *words, "--rounds", "12", "--mode", mode), limit)
@@ -192,6 +200,7 @@ STEPS = {
     **paper("jax", "alexnet", limit=150.0),
     **paper("jax", "googlenet", limit=150.0),
     **{name: step for each in PAPER for name, step in paper(each, "resnet152", limit=180.0).items()},
+    **{f"inference-{name}": inferring(name) for name in ("pytorch", "jax", "caffempi")},
     "autotune": stagebench("run", "autotune", "--scale", "gpu", "-o", "{out}/{step}", limit=1800.0),
 }
 

@@ -34,9 +34,8 @@ a busy machine.
 [Validation](validation.md) checks predictions and comparisons of runs.
 
 A check waits until other programs use less than {busy} of the processors, and other guests of the machine less than
-{stolen}. If a bound is inside the interval of its figure, it is *not settled*: another measurement could differ. In the
-checks of native steps, more than 1 means that the adapter is faster; `plain` and `tricks` are hand-written loops, the
-others an ordinary user's.
+{stolen}. If a bound is inside the interval of its figure, it is *not settled*. In the checks of native steps, `plain`
+and `tricks` are hand-written loops, the others an ordinary user's.
 
 `tox run -e trust` runs the checks without a result of this method and writes this page after each. If stopped, the same
 command continues; `-- --only NAME` runs one check, `-- --again` all. The files of `docs/trust/` hold every figure; the

@@ -59,9 +59,8 @@ LINKS: dict[str, dict[str, Any]] = {  # of the published measurements, as `point
 PARTS = ("prediction", "stages", "comparing")  # that take long
 CHART_OF = {"prediction": "own", "stages": "stages"}  # by the file that it is drawn from
 HELD_ALIKE = """\
-Cores never idle, waiting ranks yield their core, and processes keep their memory: otherwise four ranks on so few cores
-would compute at another speed than two. No proofs were made for these runs. The rule for the slowest rank was chosen
-after an earlier run (commit 7b5ef5425f)."""
+Cores never idle, waiting ranks yield their core, and processes keep their memory, so that four ranks compute as fast as
+two. These runs have no proofs. The rule for the slowest rank was chosen after an earlier run (commit 7b5ef5425f)."""
 OF_STAGES = """\
 Four stages are predicted from two, and two pipelines of two stages from one. Earlier measurements changed the model;
 these did not."""
@@ -241,8 +240,8 @@ def of_speed() -> str:
         milliseconds.append(1000 * (process_time() - began))
     return f"""\
 Predicting ResNet-50 on 100 numbers of ranks by five schedules takes {sweep:.2f} s of processor time, and the whole
-command {of_command():.2f} s. One prediction for {MANY:,} ranks takes {max(milliseconds):.1f} ms at most. The bound for
-each of these is 1 s.
+command {of_command():.2f} s. One prediction for {MANY:,} ranks takes {max(milliseconds):.1f} ms at most. The bound of
+each is 1 s.
 """
 
 
@@ -270,9 +269,9 @@ def of_comparing() -> str:
     seen = [(f"3 % slower, {what}", one["found"]) for what, one in found["planted"].items()]
     seen += [(f"a change of {what}", one["within_one_run"]) for what, one in changes]
     return f"""\
-{origin(found)}{remark(found)}{found["trials"]} simulations for each figure. Their noise has the shape of
-{found["cases_drawn_from"]} measured cases (median scatter of processes: {found["median_scatter"]:.1%}). Where
-equal runs differ as much as their processes, only a history distinguishes that from a change. The bound is 5 %,
+{origin(found)}{remark(found)}{found["trials"]} simulations of [`compare` and `history`](compare.md) for each
+figure. Their noise has the shape of {found["cases_drawn_from"]} measured cases (median scatter of processes:
+{found["median_scatter"]:.1%}). In the last rows, equal runs differ as much as their processes. The bound is 5 %,
 except without a history.
 
 {table(("equal runs", "called different"), [(what, f"{share:.1%}") for what, share in false])}
@@ -359,7 +358,7 @@ def main() -> None:
 - **Comparisons.** Equal runs are called different in fewer than 5 of 100 comparisons, unless runs differ as much as
   their processes and no history is given. A slow-down of 3 % is found in at least 9 of 10.
 
-This command writes the page, in an environment with stagebench and simpy; TRACES is the folder of the published logs:
+This command, which needs simpy, writes the page; TRACES is the folder of the published logs:
 
     PYTHONPATH=. python tests/validation/validation.py TRACES
 
@@ -394,8 +393,6 @@ fitted to the exchanges on the predicted number of nodes.
 
 {of_simulation()}
 ## Comparing runs
-
-How often [`compare` and `history`](compare.md) are wrong, and how often they find a change.
 
 {of_comparing()}"""
     (DOCS / "validation.md").write_text(text)

@@ -23,6 +23,8 @@ EVERY = [
     messages.Pass("io_only", 16, True, [0.5], [0.25, 0.25], 0.5),
     messages.Pass("staged", 16, False, [0.5], [0.25], 0.25, stage_s={"io": [0.25]}, loss=0.5),
     messages.Pass("compute_only", 16, True, [0.5], [0.25], 0.25, pairs_s=[(0.3, 0.25), (0.31, 0.26)]),
+    messages.BatchSeconds([0.01, 0.015]),
+    messages.Try(100.0, 3, [0.01, 0.02, 0.015], [1, 2], {"queue": 0.005, "assembly": 0.0, "inference": 0.01}, 0.03),
     messages.Noise([0.003], [0.004], messages.HostUse(1.5, 2.5, 0.5, 2, clock_hz=2.5e9)),
     messages.Noise([], [], messages.HostUse(1.5, 2.5, 0.5, 2, gpus=[messages.GpuUse("GPU-1", throttled_by=[])])),
     messages.Memory(1 << 30),
@@ -31,7 +33,7 @@ EVERY = [
     messages.Kernels({"forward": 0.25}, [KernelTimes("forward", "conv", "kernel", 2.0, 0.25)], "theirs 1", "k.json.gz"),
     messages.Training([messages.Epoch(1.0, 0.5, 64, 8, 0.75, 0.25)], [0], [0.5], [0.125]),
     messages.Proof(
-        messages.ProofLosses([1.0], [1.0], [1.0]), {"gradient": {"fc.weight": 1e-7}}, 10, 20, "graph", "weights"
+        messages.ProofLosses([1.0], [1.0], [1.0]), {"gradient": {"fc.weight": 1e-7}}, "graph", "weights", 10, 20
     ),
     messages.Behaviour(["predict: zeros"]),
     messages.ExchangeTimes("single", "all-reduce", 400, 1, [0.5], [0.25]),

@@ -42,8 +42,10 @@ class Layer:
         raise NotImplementedError
 
     def predict(self, xs: Blobs) -> Tensor:
-        """Return the output in inference; most layers compute what they do in training."""
-        return self.forward(xs)
+        """Return the output in inference, and keep nothing; most layers compute what they do in training."""
+        y = self.forward(xs)
+        self.kept = None
+        return y
 
     def backward(self, dy: Tensor, owned: bool) -> Gradients:
         """Return the gradients of the inputs; `owned` tells that dy may be overwritten."""

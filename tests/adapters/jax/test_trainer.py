@@ -102,7 +102,7 @@ def test_images_may_be_arranged_by_the_device(trainer, tmp_path, strategy):
 @pytest.mark.parametrize(
     ("device", "tuning", "knobs", "words"),
     [
-        ("cpu", "tuned", {}, "groups one by one, pooling by comparisons, rbg keys"),
+        ("cpu", "tuned", {}, "groups one by one, lax.reduce_window, max pooling by comparisons, rbg keys"),
         ("cpu", "default", {}, "lax.conv_general_dilated, lax.reduce_window, threefry keys"),
         ("cuda", "tuned", {}, "lax.conv_general_dilated, lax.reduce_window, rbg keys"),
         ("cuda", "default", {"deterministic": "on"}, "lax.reduce_window, max pooling by comparisons, threefry keys"),

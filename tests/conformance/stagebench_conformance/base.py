@@ -14,11 +14,13 @@ from suite.contracts.adapter import Adapter
 from suite.contracts.case import Case, Placement
 from suite.contracts.launcher import usual
 from suite.errors import Unavailable
+from suite.plan.resolve import measurable
 from suite.plugins import adapters, launchers
 from suite.processes.launch import Launch
 from suite.proofs.wanted import Wanted, cases_to_verify
 from suite.session.cases import launch_of_case
 from suite.worker.case_parts import Sampling
+from suite.worker.pass_kinds import USUAL
 
 BRIEF = Sampling(warmup_steps=5, warmup_limit=0.3, steps=3, seconds=0.1, processes=1, quick=True)
 DEVICES = 2  # of every strategy that can have several
@@ -45,8 +47,9 @@ class Conformance:
     fresh_sidecars: ClassVar[bool] = False
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """A test that takes `case` runs for every strategy and tuning; `lowered` and `several` are fewer."""
-        for fixture, cases in (("case", self.cases), ("lowered", self.lowered), ("several", self.several)):
+        """A test that takes `case` runs for every strategy and tuning; the others are fewer."""
+        kinds = {"case": self.cases, "lowered": self.lowered, "trained": self.trained, "several": self.several}
+        for fixture, cases in kinds.items():
             if fixture in metafunc.fixturenames:
                 metafunc.parametrize(fixture, cases(), ids=case_id)
 
@@ -73,7 +76,8 @@ class Conformance:
             test, bracket, rest = gap.partition("[")
             assert hasattr(self, test), f"the gap {gap!r} names no test of this suite"
             taken = signature(getattr(self, test)).parameters
-            cases = self.lowered() if "lowered" in taken else self.several() if "several" in taken else self.cases()
+            named = next((name for name in ("lowered", "trained", "several") if name in taken), "cases")
+            cases = getattr(self, named)()
             ids = [f"[{case_id(case)}]" for case in cases]
             assert not bracket or bracket + rest in ids, f"the gap {gap!r} names no case; there are {', '.join(ids)}"
             assert reason.strip(), f"the gap {gap!r} has no reason"
@@ -92,7 +96,7 @@ class Conformance:
         can, strategy = self.it().capabilities, self.it().capabilities.strategies[0]
         placement = Placement(launcher=usual(strategy, launchers()), device=self.device or can.devices[0])
         return Case(self.adapter, strategy.name, "mnist_small", placement, precision=can.precisions[0]).on(
-            tuning=can.tunings[0], knobs=knobs.values(can.knobs)
+            tuning=can.tunings[0], knobs=knobs.values(can.knobs), passes=measurable(strategy, USUAL)
         )
 
     def cases(self) -> list[Case]:
@@ -112,6 +116,10 @@ class Conformance:
         last = {case.strategy: case.tuning for case in found}
         return [case for case in found if case.strategy == found[0].strategy or case.tuning == last[case.strategy]]
 
+    def trained(self) -> list[Case]:
+        """Those of `lowered` that train."""
+        return [case for case in self.lowered() if not case.infers]
+
     def several(self) -> list[Case]:
         """Several ranks of each strategy that is equivalent to one device with the joined batch; in its last tuning."""
         last = {case.strategy: case for case in self.cases() if case.workload == "mnist_small"}
@@ -128,8 +136,9 @@ class Conformance:
         return case.on(placement=replace(placement, ranks_per_node=ranks, devices=driven))
 
     def alone_and_together(self, optimiser: str) -> list[Case]:
-        """Of the cases of an optimiser the last on one device, a tuned one, and the first on several."""
+        """Of the cases of an optimiser the last on one device, a tuned one, and the first on several; if any trains."""
         cases = [case for case, refused in cases_to_verify(self._wanted(optimiser)) if refused is None]
+        cases = [case for case in cases if not case.infers] or cases
         alone = [case for case in cases if case.placement.device_count == 1]
         return alone[-1:] + [case for case in cases if case not in alone][:1]
 

@@ -53,7 +53,7 @@ class Faults(Conformance):
             assert records[seed].outcome == outcome, records[seed].reason
             assert words in records[seed].reason
         assert records[HEALTHY].outcome == "ok", records[HEALTHY].reason
-        assert records[HEALTHY].ranks[0].passes["native"].step_s
+        assert records[HEALTHY].ranks[0].passes[cases[HEALTHY].speed_pass].step_s
 
     def test_ranks_that_an_engine_did_not_connect_are_a_fault(self, tmp_path: Path) -> None:
         """A process that believes to be the only rank where two were asked for, as a foreign mpiexec makes them.
@@ -75,7 +75,8 @@ class Faults(Conformance):
 
     def _case(self, seed: int) -> Case:
         limit = SILENCE if FAULTS.get(seed, ("", "", ""))[1] == "timeout" else 300.0
-        return self.plain().on(seed=seed, batch=4, passes=("native",), sampling=BRIEF, silence_limit=limit)
+        plain = self.plain()
+        return plain.on(seed=seed, batch=4, passes=(plain.speed_pass,), sampling=BRIEF, silence_limit=limit)
 
     def _shadow(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         """Put each fault where the worker of its case finds it first."""

@@ -26,7 +26,7 @@ from suite.session.observer import Observer
 from suite.session.resumable import Session, Settings
 from suite.worker.case_parts import Training
 from suite.worker.messages import Behaviour, HostUse, of_type
-from suite.worker.pass_kinds import USUAL
+from suite.worker.pass_kinds import USUAL, USUAL_LOADS
 
 EXCHANGING = {"compute_only", "comm_only"}
 SQUARES = Case(
@@ -97,13 +97,14 @@ class Measured(Conformance):
         if not self.cases():
             pytest.skip(f"{self.adapter} is not proven against itself")
         cases = self.alone_and_together("sgd")
-        for network, case in ((TOKENS, cases[0]), (TEXT, cases[-1])):
+        inferring = [(TEXT, case) for case in self.cases() if case.infers][-1:]
+        for number, (network, case) in enumerate([(TOKENS, cases[0]), (TEXT, cases[-1]), *inferring]):
             clipped = network is TEXT and self.it().strategy(case).clips
             case = probed(case, self.it(), network).on(clip_norm=float(clipped))
             why = refusal(self.it(), self.it().capabilities, case, network.graph(), launchers())
             if why:
                 pytest.skip(why)
-            folder = tmp_path / network.name
+            folder = tmp_path / str(number)
             folder.mkdir()
             proof = Proofs({}).prove(case, self.launch(case, folder), folder)
             assert proof.passed, f"{case.strategy}: {proof.reason}"
@@ -122,17 +123,17 @@ class Measured(Conformance):
             assert proof.passed, f"{case.optimiser}, {case.strategy}: {proof.reason}"
 
     @pytest.mark.usefixtures("forked")
-    def test_it_drops_out_predicts_and_steps_alone(self, lowered: Case, tmp_path: Path) -> None:
+    def test_it_drops_out_predicts_and_steps_alone(self, trained: Case, tmp_path: Path) -> None:
         """The checks of `stagebench verify` that need no oracle."""
-        proof = in_one_go(Proofs({}).behaving(lowered, self.launch(lowered, tmp_path), tmp_path))
+        proof = in_one_go(Proofs({}).behaving(trained, self.launch(trained, tmp_path), tmp_path))
         assert proof.passed, proof.reason
 
     @pytest.mark.usefixtures("forked")
-    def test_two_threads_share_the_work(self, lowered: Case, tmp_path: Path) -> None:
+    def test_two_threads_share_the_work(self, trained: Case, tmp_path: Path) -> None:
         """On one device of a CPU; an adapter that refuses two threads has none to share it."""
-        adapter, strategy = self.it(), self.it().strategy(lowered)
-        placement = replace(lowered.placement, threads=2)
-        case = lowered.on(placement=placement)
+        adapter, strategy = self.it(), self.it().strategy(trained)
+        placement = replace(trained.placement, threads=2)
+        case = trained.on(placement=placement)
         if placement.device != "cpu" or strategy.distributed or strategy.several_devices:
             pytest.skip("the threads of several devices cannot be told apart")
         launch = self.launch(case, tmp_path)
@@ -209,9 +210,9 @@ class Measured(Conformance):
         assert len(found.ranks) == case.placement.ranks
         for rank in found.ranks:
             self._look_at(rank, case)
-            steps = {len(measured.step_s) for measured in rank.passes.values() if measured.name == "native"}
-            if not rank.passes["native"].own_pace:
-                assert steps == {len(found.ranks[0].passes["native"].step_s)}
+            measured, first = (each.passes[case.speed_pass] for each in (rank, found.ranks[0]))
+            if not measured.own_pace:
+                assert len(measured.step_s) == len(first.step_s)
 
     @pytest.mark.usefixtures("forked")
     def test_it_reads_data_in_a_pass_of_its_own(self, tmp_path: Path) -> None:
@@ -233,29 +234,33 @@ class Measured(Conformance):
 
     def _look_at(self, rank: Rank, case: Case) -> None:
         """One rank's record: passes, world, devices, versions."""
-        expected = {"native", "staged"}
+        expected = {*USUAL_LOADS} if case.infers else {"native", "staged"}
         if case.placement.device_count > 1:
             expected |= EXCHANGING & set(case.passes)
             if "comm_only" not in case.passes:  # where the exchange has no stage of its own, it may not be left out
                 expected -= {name for name in ("compute_only",) if "not measured" in str(rank.notes.get(name))}
         assert set(rank.passes) == expected, rank.notes
-        staged = rank.passes["staged"]
-        spans = staged.spans_s or []
-        assert len(spans) == len(staged.pairs_s or ()) > 0
-        late = [begin - end for (_, end), (begin, _) in itertools.pairwise(spans)]
-        assert min(late, default=0.0) > -2 * (staged.clock_error_s or 0.0), "the group's `maximum` loses digits"
         assert rank.memory is not None
         assert rank.memory.host_bytes > 10**7
         assert rank.noise is not None
         assert rank.noise.native is not None
         # The meter is read around the pass: how long after it, the machine's load decides.
-        assert rank.noise.native.seconds >= 0.99 * rank.passes["native"].wall_s
+        assert rank.noise.native.seconds >= 0.99 * rank.passes[case.speed_pass].wall_s
         self._threads_of(rank.noise.native, case)
         assert rank.joined is not None
         assert rank.joined.world == case.placement.ranks
         assert rank.joined.devices == case.placement.devices
         assert rank.joined.versions
-        self._look_at_layers(rank, case)
+        if not case.infers:
+            self._look_at_stages(rank)
+            self._look_at_layers(rank, case)
+
+    def _look_at_stages(self, rank: Rank) -> None:
+        staged = rank.passes["staged"]
+        spans = staged.spans_s or []
+        assert len(spans) == len(staged.pairs_s or ()) > 0
+        late = [begin - end for (_, end), (begin, _) in itertools.pairwise(spans)]
+        assert min(late, default=0.0) > -2 * (staged.clock_error_s or 0.0), "the group's `maximum` loses digits"
 
     def _look_at_layers(self, rank: Rank, case: Case) -> None:
         """All of them in the graph's order, each with what it exchanges; or the reason why they are not timed."""

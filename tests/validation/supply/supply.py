@@ -32,7 +32,8 @@ MADE = Path(os.environ.get("STAGEBENCH_TOX_DIR", ROOT / ".tox"))
 PYTHON = "3.11"
 HOROVOD = ("horovod-mxnet", "horovod-pytorch", "horovod-tensorflow")  # and Horovod's own source
 ENVIRONMENTS = (
-    "pytorch", "tensorflow", "caffempi", "jax", "mxnet", "mpi-openmpi5", "mpi-openmpi4", "mpi-mpich", *HOROVOD
+    "pytorch", "tensorflow", "caffempi", "jax", "mxnet", "onnxruntime", "openvino",
+    "mpi-openmpi5", "mpi-openmpi4", "mpi-mpich", *HOROVOD
 )  # fmt: skip
 CNTK = "cntk"  # its Python is older than any that uv resolves for: its own pip does
 CONTROLLER = "stagebench"

@@ -1,0 +1,38 @@
+"""Inference: the trainer's net, forward alone."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from adapters.caffempi.base import OnNet
+from adapters.caffempi.net import exported
+from adapters.pytorch import machine
+from suite.worker.contract import Joined
+from suite.worker.inference_graph import for_inference
+from suite.worker.predictor import Predictor
+from suite.worker.trainer import Arrays
+from workloads.graph import Graph
+
+
+class CaffeMPIPredictor(Predictor, OnNet):
+    """A net on one device."""
+
+    def start(self) -> Joined:
+        self.open_device()
+        return Joined(0, 1, "none", machine.versions(self.setup.device))
+
+    def load(self, graph: Graph, tensors: Arrays) -> None:
+        own, tensors = for_inference(graph, tensors, fold=self.setup.tuned)
+        self._net = self.lower(own, trains=False)
+        self._net.arena.load(tensors)
+        for name, buffer in self._net.buffers().items():
+            buffer.copy_(torch.from_numpy(np.asarray(tensors[name])))
+
+    def place(self, inputs: np.ndarray) -> Tensor:
+        return self.placed(inputs)
+
+    def run(self, placed: Tensor) -> Tensor:
+        return self._net.predict(placed)
+
+    def fetch(self, found: Tensor) -> np.ndarray:
+        return exported(found)

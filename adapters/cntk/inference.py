@@ -1,0 +1,46 @@
+"""Inference: the logits, evaluated as one function of samples; a tuned query skips the checks of arguments."""
+
+from typing import Any, Dict
+
+import numpy as np
+
+from adapters.cntk import machine
+from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
+from adapters.cntk.net import Net
+from suite.worker.contract import Joined
+from suite.worker.inference_graph import for_inference
+from suite.worker.member import Notes
+from suite.worker.predictor import Predictor
+from suite.worker.trainer import Arrays
+from workloads.graph import Graph
+
+
+class CNTKPredictor(Predictor):
+    """A network in one process; an answer is there when `run` returns."""
+
+    def start(self) -> Joined:
+        self._device = machine.prepare(self.setup)
+        return Joined(0, 1, "none", machine.versions())
+
+    def load(self, graph: Graph, tensors: Arrays) -> None:
+        own, tensors = for_inference(graph, tensors, fold=self.setup.tuned)
+        self._dtype = machine.number(self.setup)
+        self._net = Net(own, tensors, self._dtype, self.setup.batch, lambda layer: 0, fast=self.setup.tuned)
+
+    def place(self, inputs: np.ndarray) -> Any:
+        return C.Value(machine.placed(inputs, self._dtype, self._device))
+
+    def run(self, placed: Any) -> np.ndarray:
+        net = self._net
+        if not self.setup.tuned:
+            return net.predict(placed, self._device)
+        # The call of the library inside `eval`, whose checks of arguments take mnist_small a fifth of a query.
+        found: Dict[Any, Any] = {net.logits.output: None}
+        C.cntk_py.Function._forward(net.logits, {net.inputs: placed}, found, self._device, set())
+        return np.array(found[net.logits.output].asarray())  # a copy, as `predict` says
+
+    def fetch(self, found: np.ndarray) -> np.ndarray:
+        return found
+
+    def notes(self) -> Notes:
+        return dict(super().notes(), **machine.notes(self.setup))

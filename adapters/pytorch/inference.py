@@ -1,0 +1,58 @@
+"""Inference: the network in eval mode under `inference_mode`, compiled if the knob asks for it."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from adapters.pytorch import machine
+from adapters.pytorch.base import layout_of, to_numpy
+from adapters.pytorch.machine import MIXED
+from adapters.pytorch.net import Net
+from suite.worker.contract import Joined, chosen
+from suite.worker.inference_graph import for_inference
+from suite.worker.member import Notes
+from suite.worker.predictor import Predictor
+from suite.worker.trainer import Arrays
+from workloads.graph import Graph
+
+
+class TorchPredictor(Predictor, machine.OnDevice):
+    """A predictor of one network on one device."""
+
+    def start(self) -> Joined:
+        self._compiled = chosen(self.setup, "compile", default=False)  # or a mode of torch.compile
+        self.open_device(bool(self._compiled))
+        return Joined(0, 1, "none", machine.versions(self.setup.device))
+
+    def load(self, graph: Graph, tensors: Arrays) -> None:
+        setup = self.setup
+        self._run: Any = None  # the last network
+        self._dtype = machine.stored(setup.precision)
+        self._layout = layout_of(setup, graph)
+        own, tensors = for_inference(graph, tensors, fold=setup.tuned)
+        net = Net(own, tensors, fast=setup.tuned)
+        net.to(self._device, self._dtype, memory_format=self._layout).eval()
+        with torch.no_grad():
+            for name, tensor in net.tensors():  # after the type is set: a float64 network has them whole
+                tensor.copy_(torch.from_numpy(np.asarray(tensors[name], np.float64)))
+        self._run = net
+        if self._compiled:
+            mode = None if self._compiled is True else self._compiled
+            self._run = torch.compile(net, mode=mode)
+
+    def place(self, inputs: np.ndarray) -> Tensor:
+        placed = torch.from_numpy(inputs).to(self._device, non_blocking=True)
+        return placed if placed.dtype == torch.int64 else placed.to(self._dtype, memory_format=self._layout)
+
+    def run(self, placed: Tensor) -> Tensor:
+        narrow = MIXED.get(self.setup.precision)
+        with torch.inference_mode(), torch.autocast(self._device.type, dtype=narrow, enabled=narrow is not None):
+            return self._run(placed)[-1]  # type: ignore[no-any-return]
+
+    def fetch(self, found: Tensor) -> np.ndarray:
+        return to_numpy(found)
+
+    def notes(self) -> Notes:
+        return dict(super().notes(), memory_format=str(self._layout).replace("torch.", ""), compile=self._compiled)

@@ -1,0 +1,33 @@
+"""Inference in NumPy float64: the layers' own predict, nothing folded."""
+
+import numpy as np
+
+from adapters.reference.base import joined, wide
+from adapters.reference.lower import Network
+from suite.worker.contract import Joined
+from suite.worker.inference_graph import for_inference
+from suite.worker.predictor import Predictor
+from suite.worker.trainer import Arrays
+from workloads.graph import Graph
+
+
+class ReferencePredictor(Predictor):
+    """A network in one process."""
+
+    def start(self) -> Joined:
+        return joined(self.setup)
+
+    def load(self, graph: Graph, tensors: Arrays) -> None:
+        own, tensors = for_inference(graph, tensors, fold=False)
+        self._network = Network(own, tensors)
+        for name, statistic in self._network.named("statistics").items():
+            statistic[...] = tensors[name]
+
+    def place(self, inputs: np.ndarray) -> np.ndarray:
+        return wide(inputs)
+
+    def run(self, placed: np.ndarray) -> np.ndarray:
+        return self._network.predict(placed)
+
+    def fetch(self, found: np.ndarray) -> np.ndarray:
+        return found

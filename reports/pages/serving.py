@@ -1,0 +1,117 @@
+"""The load `server`: latency by rate, measured beside the queue's model, and where a query's time goes."""
+
+from collections.abc import Hashable
+
+from markupsafe import Markup
+
+from reports.charts.html import Cells, joined, note, table, tag
+from reports.charts.lines import Line, Lines
+from reports.pages.run import Report, Section
+from suite.analysis.comparability import group
+from suite.analysis.latency import words_of
+from suite.analysis.panels import SHOWN, Name, by_group, title
+from suite.analysis.rows import Row
+from suite.analysis.serving import AtRate, Served
+from suite.analysis.wording import milliseconds, number, percent
+from suite.text import counted, grouped
+from suite.worker.pass_kinds import SERVER
+
+PARTS = {"queue": "communication", "assembly": "io", "inference": "forward"}  # of a latency, by the shade of a stage
+CHARTS = 6
+
+
+def serving(report: Report) -> Section | None:
+    """Return what each case keeps up with, and its latencies by rate."""
+    asked = [row for row in report.fast if SERVER in row.case.passes]
+    rows = [row for row in asked if row.served]
+    if not asked:
+        return None
+    panels, charts = by_group(rows[:SHOWN]), []
+    for panel in panels:
+        charts += [_by_rate(panel.title, name, row, row.served) for name, row in panel.pairs if row.served]
+    heads = "Case | keeps its bound up to, queries/s! | of offline | queries a batch | queue, ms | assembly, ms"
+    heads += " | inference, ms | wrong answers"
+    body: Cells = [report.cut(rows, "cases"), *report.few("serving", charts[: 2 * CHARTS], CHARTS)]
+    body.append(table("Queries that arrive at random", heads, *report.bodies(panels, _cells)) if rows else None)
+    body += [_best(of) for of in grouped([row for row in rows if row.sound], _setting).values() if len(of) > 1]
+    refused = {str(each.about.notes[SERVER]) for row in asked for each in row.measured if SERVER in each.about.notes}
+    body += [note(words, ".") for words in sorted(refused)]
+    kept = [found for row in rows if row.sound and row.served and (found := row.served.keeping(row.case.serving))]
+    headline = "No rate that was tried keeps its bound"
+    if kept:
+        least, most = (end(kept, key=lambda found: found.rate.value) for end in (min, max))
+        headline = f"{most.words} queries/s keep the bound"
+        headline = f"{least.words} to {headline}" if least is not most else headline
+    bounds = sorted({(row.case.serving.bound_share, row.case.serving.bound_ms) for row in asked})
+    also = "; ".join(f"{words_of(share)} within {limit:g} ms" for share, limit in bounds)
+    also = f"{also}; queries arrive at random."
+    return Section("serving", headline, body, also, definitions=_DEFINITIONS, name="Server")
+
+
+def _setting(row: Row) -> Hashable:
+    """Return what cases share that differ in framework, batch and delay."""
+    return group(row.case.on(batch=1, serving=row.case.serving._replace(max_delay_ms=0.0)))
+
+
+_DEFINITIONS = (
+    "LoadGen’s load server, in process: queries of one sample arrive by a Poisson process, and latency lasts from the "
+    "scheduled arrival to the answer, waiting for others of its batch included. Rates go up to what full batches "
+    "reach, by a quarter each; each is tried twice, forth and back. A try ends early when its oldest query has waited "
+    "five times the bound. Whether a rate keeps the bound is judged by LoadGen’s early-stopping percentile; the rate "
+    "is interpolated between two tries, in logarithms, and “at least” where no larger one was tried to its end. Queue, "
+    "assembly and inference are the parts of a latency, at the largest rate that keeps the bound. The first answers of "
+    "a try, up to 256 MiB, are compared with the usual ones to their queries. Charts show plain quantiles; the model "
+    "simulates tries of the same length with the seconds of a batch of each size, measured alone before."
+)
+
+
+def _best(rows: list[Row]) -> Markup:
+    """Return the bounded latency by rate, a line a framework, largest batch and delay; the least is marked."""
+    case, share = rows[0].case, rows[0].case.serving.bound_share
+    found = [row.served.pooled(share) if row.served else {} for row in rows]
+    rates = sorted({rate for each in found for rate in each})
+    least = {rate: min(each[rate] for each in found if rate in each) for rate in rates}
+    lines = []
+    for row, each in zip(rows, found, strict=True):
+        of = f"{title(row.case.adapter)}, {row.case.batch} at most, {row.case.serving.max_delay_ms:g} ms"
+        signs = {rate: "● " * (seconds == least[rate]) for rate, seconds in each.items()}
+        lines.append([of, *(f"{signs[rate]}{milliseconds(each[rate])}" if rate in each else "" for rate in rates)])
+    words = f"{words_of(share)} in ms, by queries/s; ● the least; empty: not tried, or given up."
+    heads = ["Framework, queries of a batch, delay", *(f"{number(rate)}/s" for rate in rates)]
+    threads = counted(case.placement.threads, "thread")
+    setting = " · ".join([case.workload, case.tuning, case.placement.device, threads, case.precision])
+    named = f"{setting}: which batch and delay"
+    return joined([tag("h3", named), table(named, heads, lines), note(words)])
+
+
+def _at_bound(row: Row, served: Served) -> AtRate:
+    """Return the largest rate tried that keeps the bound; the lowest one if none does."""
+    rule = row.case.serving
+    known = [(at, at.within(rule.bound_share)) for at in served.first]
+    keeping = [at for at, seconds in known if seconds is not None and seconds <= rule.bound_ms / 1000]
+    return (keeping or served.first[:1])[-1]
+
+
+def _cells(row: Row) -> Cells:
+    assert row.served
+    found, at = row.served.keeping(row.case.serving), _at_bound(row, row.served)
+    parts = [milliseconds(at.stages[name]) for name in PARTS]
+    wrong = f"{row.served.wrong} of {number(row.served.compared_answers)}"
+    of_offline = percent(found.rate.value / row.speed) if found else ""
+    return [found.words if found else "none", of_offline, number(at.batch), *parts, wrong]
+
+
+def _by_rate(setting: str, name: Name, row: Row, served: Served) -> Lines:
+    rule, rates = row.case.serving, [at.rate for at in served.first]
+    found = [served.compared(at, rule) for at in served.first]
+    lines = []
+    for share, kind in ((0.5, "rest"), (rule.bound_share, "lead")):
+        pairs = zip(served.first, found, strict=True)
+        measured = [None if at.saturated else 1000 * one[share].measured for at, one in pairs]
+        lines.append(Line(words_of(share), rates, measured, kind=kind, dots=True))
+        model = [1000 * one[share].predicted for one in found]
+        lines.append(Line(f"{words_of(share)}, model", rates, model, kind="predicted"))
+    there = served.first.index(_at_bound(row, served))
+    off = max(abs(each.predicted / each.measured - 1) for each in found[there].values())
+    said = f"{name.words}: the model is off by {percent(off)}"
+    return Lines(said, f"{setting} · {name.words}", lines, "queries/s", "ms", "y")

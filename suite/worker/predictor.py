@@ -1,0 +1,101 @@
+"""The contract of the worker side for inference: the methods of an adapter's predictor.
+
+Order of calls, in the one process of a case:
+
+    start -> load -> any number of queries -> close
+
+A query is `place`, `run`, `fetch`: its samples go to the device, the network computes, its answers come back. One more
+query may begin before the answers to one are fetched.
+"""
+
+import time
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+
+from suite.worker.evidence import SEED, Oracle, meta_of
+from suite.worker.feed import synthetic
+from suite.worker.member import Member
+from suite.worker.messages import Proof, ProofLosses
+from suite.worker.trainer import Arrays
+from workloads import weights
+from workloads.graph import Graph
+
+
+class Predictor(Member):
+    """Answers queries with a trained network, on the framework's own fastest path; `setup.batch` is the usual query."""
+
+    compiles = False  # whether it compiles for each number of samples: queries are then filled up to few numbers
+
+    @abstractmethod
+    def load(self, graph: Graph, tensors: Arrays) -> None:
+        """Make the network with these parameters and running statistics (canonical names and layouts).
+
+        `suite.worker.inference_graph.for_inference` cuts the network down to what its answer needs. May be called
+        again, with another network.
+        """
+
+    @abstractmethod
+    def place(self, inputs: np.ndarray) -> Any:
+        """Begin to bring samples, as `Batch.inputs`, to the device; of any number up to the setup's batch, or 8."""
+
+    @abstractmethod
+    def run(self, placed: Any) -> Any:
+        """Begin to compute the last head's logits, in inference mode."""
+
+    @abstractmethod
+    def fetch(self, found: Any) -> np.ndarray:
+        """Return the logits once they are there: (samples, classes), or (samples, positions, classes), in host memory.
+
+        float32, or float64 in that precision.
+        """
+
+    def answer(self, inputs: np.ndarray) -> np.ndarray:
+        """Answer one query."""
+        return self.fetch(self.run(self.place(inputs)))
+
+    def mark(self) -> float:
+        """Return the host's time: an answer is in its memory."""
+        return time.perf_counter()
+
+    def has_device_marks(self) -> bool:
+        """Say so."""
+        return False
+
+    def elapsed(self, begin: float, end: float) -> float:
+        """Return the seconds between two marks."""
+        return end - begin
+
+
+def prove(predictor: Predictor, graph: Graph, samples: int, folder: str) -> Proof:
+    """Compare the answers of the network that the oracle has trained with the oracle's own.
+
+    All samples at once, one alone, and a query that is filled up with another sample, whose answers nothing else may
+    change; each begins before the answers to the one before are fetched.
+    """
+    graph = graph.without_dropout()
+    initial = weights.for_proof(graph)
+    meta = meta_of(folder, samples, weights.digest(initial), graph.digest)
+    oracle = Oracle(folder, predictor.setup, graph, samples, initial)
+    predictor.load(graph, oracle.trained())
+    inputs = synthetic(graph, samples, SEED).inputs
+    padded = np.concatenate([inputs[:-1], inputs[:1]])
+    queries = {"all samples": (inputs, samples), "one sample": (inputs[:1], 1), "padded": (padded, samples - 1)}
+    begun = [(name, predictor.run(predictor.place(queries[name][0]))) for name in list(queries)[:1]]
+    errors = {}
+    for following in [*list(queries)[1:], ""]:
+        if following:
+            begun.append((following, predictor.run(predictor.place(queries[following][0]))))
+        name, found = begun.pop(0)
+        count = queries[name][1]
+        if count:
+            errors[name] = oracle.answer_error(name, predictor.fetch(found)[:count], count)
+    return Proof(
+        losses=ProofLosses([], [], []),
+        errors={"predict": errors},
+        graph_digest=graph.digest,
+        weights_digest=meta.weights,
+        wrong=oracle.wrong,
+        factors=oracle.factors,
+    )

@@ -1,0 +1,80 @@
+"""Loads: how a predictor is asked, by the words of MLPerf's LoadGen (https://github.com/mlcommons/inference).
+
+`suite.worker.pass_kinds` declares them. A query begins with samples in the host's memory, and ends when its answers are
+there.
+"""
+
+import itertools
+from typing import Any, Callable, Dict, List, Optional, Union
+
+import numpy as np
+
+from suite.worker.arrivals import Arrivals
+from suite.worker.case_parts import Serving
+from suite.worker.contract import Call
+from suite.worker.feed import RESIDENT, synthetic
+from suite.worker.loop import Loop, Side, Timed
+from suite.worker.messages import BatchSeconds, HostUse, Pass, Try
+from suite.worker.pass_kinds import BY_NAME, OFFLINE
+from suite.worker.predictor import Predictor
+from workloads.graph import Graph
+
+DISTINCT = 16  # samples, at least, that are asked for in turn
+
+
+class Loads:
+    """A runner of loads, on one predictor."""
+
+    def __init__(self, predictor: Predictor, graph: Graph, loop: Loop) -> None:
+        """The network is loaded."""
+        self._predictor, self._graph, self._loop = predictor, graph, loop
+        self.host_use: Optional[HostUse] = None  # during the load that gives the speed
+
+    def run(self, name: str) -> Pass:
+        """Run one load."""
+        samples = BY_NAME[name].query or self._predictor.setup.batch
+        asked = itertools.cycle(self._queries(samples))
+        body = self._overlapping(asked) if name == OFFLINE else lambda: self._predictor.answer(next(asked))
+        timed, aside, use = self._loop.undisturbed(name, Side(body))
+        found = _result(name, timed, samples)._replace(set_aside_s=aside)
+        if name != OFFLINE:
+            return found._replace(host_use=use)
+        self.host_use = use
+        return found
+
+    def tries(self, rule: Serving, seconds: float, progress: Callable[..., None]) -> "List[Union[BatchSeconds, Try]]":
+        """Run the load `server`."""
+        samples = synthetic(self._graph, DISTINCT, (self._predictor.setup.seed, 1)).inputs
+        arrivals = Arrivals(self._predictor, samples, rule, progress)
+        taken = arrivals.batch_seconds()
+        capacity = max(count / each for count, each in enumerate(taken, 1))
+        return [BatchSeconds(taken), *arrivals.tries(capacity, seconds)]
+
+    def _queries(self, samples: int) -> List[np.ndarray]:
+        seed = self._predictor.setup.seed
+        count = max(RESIDENT, DISTINCT // samples)
+        return [synthetic(self._graph, samples, (seed, 0, number)).inputs for number in range(count)]
+
+    def _overlapping(self, asked: Any) -> Call:
+        """Return a step that begins a query and waits for the answers of the one before: a device is never idle."""
+        predictor = self._predictor
+        begun: List[Any] = []
+
+        def step() -> None:
+            if not begun:  # within the first step, which may compile
+                begun.append(predictor.run(predictor.place(next(asked))))
+            begun.append(predictor.run(predictor.place(next(asked))))
+            predictor.fetch(begun.pop(0))
+
+        return step
+
+
+def _result(name: str, timed: Timed, samples: int) -> Pass:
+    count = len(timed.step_s) * samples
+    return Pass(name, count, timed.steady, timed.warmup_s, timed.step_s, timed.wall_s)
+
+
+def tensors_of(graph: Graph, initial: Dict[str, np.ndarray]) -> Dict[str, np.ndarray]:
+    """Return a new network's parameters, and its running statistics: mean 0 and variance 1."""
+    statistics = {name: np.full(shape, float(name.endswith("running_var"))) for name, shape in graph.buffers}
+    return {**initial, **statistics}

@@ -1,0 +1,96 @@
+"""The load `server`: a query waits for its batch, and its answer is its own."""
+
+import time
+
+import numpy as np
+import pytest
+
+from suite.worker.arrivals import Arrivals
+from suite.worker.case_parts import Serving
+from suite.worker.contract import Joined, Unsupported
+from suite.worker.predictor import Predictor
+from tests.support import trainers
+
+SAMPLES = np.arange(8.0, dtype=np.float32).reshape(8, 1) + 1
+
+
+class Echo(Predictor):
+    """Answers with the samples, after some seconds a batch and some a query."""
+
+    each_s, batch_s, sizes = 0.0, 0.0, ()
+
+    def start(self):
+        return Joined(0, 1, "none", {})
+
+    def load(self, graph, tensors):
+        pass
+
+    def place(self, inputs):
+        self.sizes = {*self.sizes, len(inputs)}
+        return inputs
+
+    def run(self, placed):
+        time.sleep(self.batch_s + self.each_s * len(placed))
+        return placed
+
+    def fetch(self, found):
+        return found
+
+
+class Swapping(Echo):
+    """A batcher that hands out the answers of a batch in another order."""
+
+    def fetch(self, found):
+        return found[::-1]
+
+
+def tried(predictor, rate, **rule):
+    arrivals = Arrivals(predictor, SAMPLES, Serving(**{"bound_share": 0.9, **rule}), lambda **_: None)
+    return [each for each in arrivals.tries(1.001 * rate, 0.0) if each.rate == pytest.approx(rate)]
+
+
+def echo(kind=Echo, batch=4, **values):
+    made = kind(trainers.setup(batch=batch))
+    for name, value in values.items():
+        setattr(made, name, value)
+    return made
+
+
+def test_every_query_is_answered_once_and_its_latency_has_three_parts():
+    for each in tried(echo(each_s=1e-4), 1000.0):
+        assert sum(each.batches) == len(each.latency_s) == each.scheduled
+        assert max(each.batches) <= 4
+        assert sum(each.stage_s.values()) == pytest.approx(np.mean(each.latency_s))
+        assert min(each.latency_s) >= 1e-4
+        assert (each.compared, each.wrong) == (each.scheduled, 0)
+
+
+def test_a_delay_makes_larger_batches():
+    soon, late = (np.mean(tried(echo(), 1000.0, max_delay_ms=delay)[0].batches) for delay in (0.0, 8.0))
+    assert soon < 3 < late
+
+
+def test_a_queue_that_grows_beyond_hope_ends_the_try():
+    each = tried(echo(batch=1, batch_s=0.02), 1000.0, bound_ms=5.0)[0]
+    assert len(each.latency_s) < each.scheduled
+
+
+def test_swapped_answers_are_counted():
+    each = tried(echo(Swapping, batch_s=0.005), 1000.0)[0]
+    assert 0 < each.wrong < len(each.latency_s)  # the one in the middle of three is right
+
+
+def test_answers_that_are_alike_are_not_compared():
+    alike = Arrivals(echo(), 1 + 1e-6 * SAMPLES, Serving(bound_share=0.9), lambda **_: None)
+    assert {each.compared for each in alike.tries(1000.0, 0.0)} == {0}
+
+
+def test_few_shapes_are_asked_of_what_compiles():
+    predictor = echo(batch=6, compiles=True)
+    Arrivals(predictor, SAMPLES, Serving(), lambda **_: None).batch_seconds()
+    assert predictor.sizes == {1, 2, 4, 6}
+
+
+def test_what_would_take_hours_is_refused():
+    with pytest.raises(Unsupported, match=r"bound_share = 0.99 wants 662 queries"):
+        tried(echo(), 1.0, bound_share=0.99)
