@@ -15,8 +15,8 @@ NO_COMMUNICATION = ("io", "h2d", "forward", "backward", "update")  # these excha
 
 UNSCALED = "its losses are not scaled, as float16 wants; use bfloat16, or one of single, ddp and dp"
 
-NO_CANDIDATES_HERE = "inference has PyTorch's own operators alone; leave the knob at 'auto'"
 OVERWRITES = "its CUDA graphs write over the answers to the query before; use True, or 'max-autotune-no-cudagraphs'"
+CANDIDATE_WAYS = (("products", "onednn"), ("pointwise", "onednn"), ("pointwise", "product"))
 NO_CANDIDATES = "it has PyTorch's own operators alone, as DTensors take no others; leave the knob at 'auto'"
 
 
@@ -84,11 +84,7 @@ STRATEGIES = (
         "transformers as by Megatron-LM, the rest is whole on each; the exchange is a part of forward and backward.",
         separable=NO_COMMUNICATION,
         model_parallel=True,
-        refuses={
-            ("products", "onednn"): NO_CANDIDATES,
-            ("pointwise", "onednn"): NO_CANDIDATES,
-            ("pointwise", "product"): NO_CANDIDATES,
-        },
+        refuses=dict.fromkeys(CANDIDATE_WAYS, NO_CANDIDATES),
     ),
     _strategy(
         "branch_parallel",
@@ -133,9 +129,7 @@ STRATEGIES = (
         infers=True,
         distributed=False,
         refuses={
-            ("products", "onednn"): NO_CANDIDATES_HERE,
-            ("pointwise", "onednn"): NO_CANDIDATES_HERE,
-            ("pointwise", "product"): NO_CANDIDATES_HERE,
+            **dict.fromkeys(CANDIDATE_WAYS, "inference has PyTorch's own operators alone; leave the knob at 'auto'"),
             ("compile", "reduce-overhead"): OVERWRITES,
             ("compile", "max-autotune"): OVERWRITES,
         },

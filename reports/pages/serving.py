@@ -1,4 +1,4 @@
-"""The load `server`: latency by rate, measured beside the queue's model, and where a query's time goes."""
+"""The load `server`: latency by rate, measured and by a model of the queue, and where a query's time goes."""
 
 from collections.abc import Hashable
 
@@ -16,7 +16,7 @@ from suite.analysis.wording import milliseconds, number, percent
 from suite.text import counted, grouped
 from suite.worker.pass_kinds import SERVER
 
-PARTS = {"queue": "communication", "assembly": "io", "inference": "forward"}  # of a latency, by the shade of a stage
+PARTS = ("queue", "assembly", "inference")  # of a latency
 CHARTS = 6
 
 

@@ -203,7 +203,7 @@ class Case(Configuration):
     @property
     def infers(self) -> bool:
         """True if its passes ask a predictor: they are loads."""
-        return self.passes[:1] != () and self.passes[0] in LOADS
+        return bool(self.passes) and self.passes[0] in LOADS
 
     @property
     def speed_pass(self) -> str:

@@ -13,7 +13,9 @@ from typing import Any, Callable, List, Sequence
 import numpy as np
 
 from suite.worker.case_parts import FLOORS, Serving
+from suite.worker.common_clock import wait_until
 from suite.worker.contract import Call, Unsupported
+from suite.worker.evidence import distance
 from suite.worker.messages import Try
 from suite.worker.predictor import Predictor
 
@@ -23,7 +25,6 @@ ROUNDS = 2  # of all rates, the second one backwards: drift hits all alike
 TIMED = 10  # full batches that tell the capacity
 LONGEST_S = 300.0  # of all tries
 HOPELESS = 5.0  # times the bound: a queue whose oldest query waits so long has more to do than it can
-SPIN_S = 5e-4  # before a point in time: a sleep may end so much too late
 KEPT = 256 << 20  # bytes of the first answers of a try, which are compared after it
 OFF = 1e-4, 5e-2  # a wrong answer is further from the usual one, relative to its norm: in float32 or float64, else
 
@@ -36,7 +37,7 @@ class Arrivals:
         self._predictor, self._samples, self._rule, self._progress = predictor, samples, rule, progress
         self._right = [predictor.answer(samples[at : at + 1])[0] for at in range(len(samples))]
         self._bound = OFF[predictor.setup.precision not in ("float32", "float64")]
-        nearest = min(_off(one, other) for one, other in itertools.combinations(self._right, 2))
+        nearest = min(distance(one, other) for one, other in itertools.combinations(self._right, 2))
         self._tells = nearest > 2.0 * self._bound  # else an answer may well be another query's
 
     def batch_seconds(self) -> List[float]:
@@ -74,7 +75,7 @@ class Arrivals:
         answers: List[np.ndarray] = []
         room = KEPT if self._tells else 0
         stages = {"queue": 0.0, "assembly": 0.0, "inference": 0.0}
-        begin = time.perf_counter() + SPIN_S
+        begin = time.perf_counter()
         arrivals = (begin + due).tolist()
         while len(latencies) < len(arrivals):
             first = len(latencies)
@@ -90,13 +91,13 @@ class Arrivals:
             room -= found.nbytes
             if room >= 0:
                 answers.append(found)
-            waited = [taken - due for due in arrivals[first : first + count]]
-            latencies += [done - due for due in arrivals[first : first + count]]
+            own = arrivals[first : first + count]
+            latencies += [done - arrival for arrival in own]
             sizes.append(count)
-            for stage, spent in (("queue", sum(waited)), ("assembly", count * (built - taken))):
-                stages[stage] += spent
+            stages["queue"] += sum(taken - arrival for arrival in own)
+            stages["assembly"] += count * (built - taken)
             stages["inference"] += count * (done - built)
-            if waited[0] > HOPELESS * rule.bound_ms / 1000.0:
+            if taken - own[0] > HOPELESS * rule.bound_ms / 1000.0:
                 break
         wall = time.perf_counter() - begin
         return Try(
@@ -125,21 +126,9 @@ class Arrivals:
     def _wrong(self, answers: List[np.ndarray]) -> int:
         """Count answers that are not those to their own queries; the first query's comes first."""
         every = (answer for batch in answers for answer in batch)
-        return sum(not _off(answer, right) <= self._bound for answer, right in zip(every, itertools.cycle(self._right)))
-
-
-def _off(answer: np.ndarray, right: np.ndarray) -> float:
-    """Return how far an answer is from the right one, relative to that; NaN if it is not finite."""
-    return float(np.linalg.norm(answer - right) / np.linalg.norm(right))
-
-
-def wait_until(moment: float) -> None:
-    """Return at a point of `time.perf_counter`, or at once if it has passed."""
-    left = moment - time.perf_counter()
-    if left > SPIN_S:
-        time.sleep(left - SPIN_S)
-    while time.perf_counter() < moment:
-        pass
+        return sum(
+            not distance(answer, right) <= self._bound for answer, right in zip(every, itertools.cycle(self._right))
+        )
 
 
 def _usual(work: Call, times: int) -> float:

@@ -74,15 +74,18 @@ class CommonClock:
 
     def wait_for(self, at: float) -> float:
         """Return at the time `at`, with the delay in seconds (a clock's tick if all went well)."""
-        clock = self._clock
-        own = at - self.offset
-        left = own - clock()
-        if left > NAP:
-            time.sleep(left - NAP)
+        return wait_until(at - self.offset, self._clock)
+
+
+def wait_until(at: float, clock: Callable[[], float] = time.perf_counter) -> float:
+    """Return at a point of a clock, or at once if it has passed; with the delay in seconds."""
+    left = at - clock()
+    if left > NAP:
+        time.sleep(left - NAP)
+    now = clock()
+    while now < at:
         now = clock()
-        while now < own:
-            now = clock()
-        return now - own
+    return now - at
 
 
 def _is_one_kernel(maximum: Callable[[float], float]) -> bool:

@@ -10,7 +10,7 @@ query may begin before the answers to one are fetched.
 
 import time
 from abc import abstractmethod
-from typing import Any
+from typing import Any, Iterable, Iterator
 
 import numpy as np
 
@@ -60,12 +60,23 @@ class Predictor(Member):
         return time.perf_counter()
 
     def has_device_marks(self) -> bool:
-        """Say so."""
+        """Return False: the host's clock counts."""
         return False
 
     def elapsed(self, begin: float, end: float) -> float:
         """Return the seconds between two marks."""
         return end - begin
+
+
+def overlapped(predictor: Predictor, queries: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+    """Yield the answers to queries; each begins before the answers to the one before are fetched."""
+    before = None
+    for query in queries:
+        begun = predictor.run(predictor.place(query))
+        if before is not None:
+            yield predictor.fetch(before)
+        before = begun
+    yield predictor.fetch(before)
 
 
 def prove(predictor: Predictor, graph: Graph, samples: int, folder: str) -> Proof:
@@ -82,15 +93,12 @@ def prove(predictor: Predictor, graph: Graph, samples: int, folder: str) -> Proo
     inputs = synthetic(graph, samples, SEED).inputs
     padded = np.concatenate([inputs[:-1], inputs[:1]])
     queries = {"all samples": (inputs, samples), "one sample": (inputs[:1], 1), "padded": (padded, samples - 1)}
-    begun = [(name, predictor.run(predictor.place(queries[name][0]))) for name in list(queries)[:1]]
-    errors = {}
-    for following in [*list(queries)[1:], ""]:
-        if following:
-            begun.append((following, predictor.run(predictor.place(queries[following][0]))))
-        name, found = begun.pop(0)
-        count = queries[name][1]
-        if count:
-            errors[name] = oracle.answer_error(name, predictor.fetch(found)[:count], count)
+    answers = overlapped(predictor, (query for query, _ in queries.values()))
+    errors = {
+        name: oracle.answer_error(name, found[:count], count)
+        for (name, (_, count)), found in zip(queries.items(), answers)
+        if count
+    }
     return Proof(
         losses=ProofLosses([], [], []),
         errors={"predict": errors},

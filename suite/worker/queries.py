@@ -5,18 +5,18 @@ there.
 """
 
 import itertools
-from typing import Any, Callable, Dict, List, Optional, Union
+from functools import partial
+from typing import Callable, Dict, List, Optional, Union
 
 import numpy as np
 
 from suite.worker.arrivals import Arrivals
 from suite.worker.case_parts import Serving
-from suite.worker.contract import Call
 from suite.worker.feed import RESIDENT, synthetic
 from suite.worker.loop import Loop, Side, Timed
 from suite.worker.messages import BatchSeconds, HostUse, Pass, Try
 from suite.worker.pass_kinds import BY_NAME, OFFLINE
-from suite.worker.predictor import Predictor
+from suite.worker.predictor import Predictor, overlapped
 from workloads.graph import Graph
 
 DISTINCT = 16  # samples, at least, that are asked for in turn
@@ -34,7 +34,9 @@ class Loads:
         """Run one load."""
         samples = BY_NAME[name].query or self._predictor.setup.batch
         asked = itertools.cycle(self._queries(samples))
-        body = self._overlapping(asked) if name == OFFLINE else lambda: self._predictor.answer(next(asked))
+        # Offline no device is ever idle: the first answers come with the second query.
+        answers = overlapped(self._predictor, asked) if name == OFFLINE else map(self._predictor.answer, asked)
+        body = partial(next, answers)
         timed, aside, use = self._loop.undisturbed(name, Side(body))
         found = _result(name, timed, samples)._replace(set_aside_s=aside)
         if name != OFFLINE:
@@ -54,19 +56,6 @@ class Loads:
         seed = self._predictor.setup.seed
         count = max(RESIDENT, DISTINCT // samples)
         return [synthetic(self._graph, samples, (seed, 0, number)).inputs for number in range(count)]
-
-    def _overlapping(self, asked: Any) -> Call:
-        """Return a step that begins a query and waits for the answers of the one before: a device is never idle."""
-        predictor = self._predictor
-        begun: List[Any] = []
-
-        def step() -> None:
-            if not begun:  # within the first step, which may compile
-                begun.append(predictor.run(predictor.place(next(asked))))
-            begun.append(predictor.run(predictor.place(next(asked))))
-            predictor.fetch(begun.pop(0))
-
-        return step
 
 
 def _result(name: str, timed: Timed, samples: int) -> Pass:

@@ -7,6 +7,7 @@ from adapters.onnxruntime.inference import OrtPredictor
 from suite.worker.contract import Unsupported
 from suite.worker.feed import synthetic
 from suite.worker.queries import tensors_of
+from tests.adapters.alike import assert_queries_are_apart
 from tests.support import proofs, trainers
 from workloads import weights
 from workloads.build import Builder
@@ -26,14 +27,9 @@ def network(size=5, beta=0.75):
     return b.graph
 
 
-def test_a_query_in_flight_keeps_its_answers():
-    predictor, random = predictor_of(network()), np.random.default_rng(1)
-    first, second = random.standard_normal((2, 8, 6, 8, 8)).astype(np.float32)
-    begun = [predictor.run(predictor.place(each)) for each in (first, second[:3])]
-    answers = [predictor.fetch(each) for each in begun]
-    assert answers[1].shape == (3, 3)
-    np.testing.assert_allclose(answers[0], predictor.answer(first), rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(answers[1], predictor.answer(second)[:3], rtol=1e-4, atol=1e-5)
+@pytest.mark.parametrize("tuning", ["default", "tuned"])
+def test_queries_in_flight_have_their_own_answers(tuning):
+    assert_queries_are_apart(OrtPredictor, tuning)
 
 
 @pytest.mark.parametrize(("size", "beta"), [(5, 0.75), (4, 0.75), (3, 0.6)])
