@@ -63,7 +63,7 @@ def test_real_ranks_do_not_outlive_a_killed_controller(interpreter, job, tmp_pat
     request = job(TWO, interpreter, knobs={"dies": 1, "signal": "SIGSTOP"})  # they would stay for ever
     (process,) = Mpiexec().processes(request)
     controller = controller_of(process, 2, request.folder)
-    wait_until(lambda: psutil.STATUS_STOPPED in [process.status() for process in running_in(request.folder)])
+    wait_until(lambda: running_in(request.folder, psutil.STATUS_STOPPED))
     controller.kill()
     controller.wait()
     wait_until(lambda: running_in(request.folder) == [])

@@ -67,6 +67,7 @@ def group():
         yield folder
 
 
+@pytest.mark.out_of_memory
 @pytest.mark.parametrize("own", [0, 70 << 20], ids=["a rank", "the rank, though the controller has more"])
 def test_a_rank_that_the_kernel_kills_for_want_of_memory_is_oom(group, tmp_path, own):
     """Most of what the group may have: to the kernel alone, the controller would be the one to kill."""
@@ -81,6 +82,7 @@ def test_a_rank_that_the_kernel_kills_for_want_of_memory_is_oom(group, tmp_path,
     )
 
 
+@pytest.mark.out_of_memory
 def test_the_far_end_of_a_login_reports_its_own_kernel_s_kills(group, tmp_path):
     eats = [sys.executable, "-c", "x = b'x' * (400 << 20)"]
     options = ["--lifeline=60", "--patience=1", "--left=1", f"--report={tmp_path / FILE}"]

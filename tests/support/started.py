@@ -29,12 +29,13 @@ def wait_until(true, seconds=120):
         time.sleep(0.05)
 
 
-def running_in(folder):
-    """The processes whose working directory this is, but for the zombies."""
+def running_in(folder, status=None):
+    """The processes whose working directory this is, but for the zombies; of this status, if one is given."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            if Path(process.cwd()) == folder and process.status() != psutil.STATUS_ZOMBIE:
+            now = process.status()
+            if Path(process.cwd()) == folder and now != psutil.STATUS_ZOMBIE and status in (None, now):
                 found.append(process)
     return found
 

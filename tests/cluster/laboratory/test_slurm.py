@@ -192,6 +192,7 @@ def test_the_death_of_one_rank_ends_the_job_and_names_it(knobs, reason, job, sub
     assert result.reason.startswith(reason)
 
 
+@pytest.mark.out_of_memory
 def test_a_rank_that_its_node_s_kernel_ended_for_want_of_memory_is_oom(job, submitted):
     """This Slurm has no memory cgroups: it takes that for any other end."""
     with small_group(120 << 20) as group:
