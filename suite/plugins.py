@@ -15,13 +15,14 @@ import pluggy
 from suite.contracts.adapter import Adapter, Capabilities
 from suite.contracts.hooks import CONTRACT, PROJECT, Hooks, changes_since
 from suite.contracts.launcher import Launcher
+from suite.contracts.model_server import INPROCESS, ModelServer
 from suite.errors import RequestError
 from suite.plugin_errors import blamed, check_declared, check_methods, checked
 from suite.text import known, shown
 from workloads.catalogue import Workload
 from workloads.graph import Graph
 
-T = TypeVar("T", Adapter, Launcher, Workload)
+T = TypeVar("T", Adapter, Launcher, ModelServer, Workload)
 OWN = [Path(__file__).parents[1] / name for name in ("suite", "adapters", "cluster", "reports", "workloads")]
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # also the name of folders and environments
 CONTEXT = re.compile(r"[1-9][0-9]{0,8}")
@@ -155,6 +156,17 @@ def launchers() -> dict[str, Launcher]:
     return found
 
 
+def model_servers() -> dict[str, ModelServer]:
+    """Return every model server by name, sorted; not `inprocess`, which is none."""
+    found = dict(sorted(_named("model server", ModelServer).items()))
+    for name, server in found.items():
+        with blamed(f"the model server {name!r}"):
+            check_declared(server, ModelServer)
+            if name == INPROCESS:
+                raise ValueError("plans call the load without a model server so; rename it")
+    return found
+
+
 class Workloads(Mapping[str, Workload]):
     """Workloads by name, in the catalogue's order; the name of one over tokens may say its context: `gpt2@32`."""
 
@@ -207,7 +219,7 @@ def graph_of(workload: Workload) -> Graph:
 
 def _named(kind: str, of: type[T]) -> dict[str, T]:
     found: dict[str, T] = {}
-    for thing, whose in brought(manager(), f"stagebench_{kind}s", f"{kind}s"):
+    for thing, whose in brought(manager(), f"stagebench_{kind.replace(' ', '_')}s", f"{kind}s"):
         with blamed(whose):
             if not isinstance(thing, of):
                 raise TypeError(f"among its {kind}s is {shown(thing)}, no instance of {of.__module__}.{of.__name__}")

@@ -9,14 +9,15 @@ from reports.charts.lines import Line, Lines
 from reports.pages.run import Report, Section
 from suite.analysis.comparability import group
 from suite.analysis.latency import words_of
-from suite.analysis.panels import SHOWN, Name, by_group, title
+from suite.analysis.panels import SHOWN, Name, behind, by_group, title
 from suite.analysis.rows import Row
 from suite.analysis.serving import AtRate, Served
 from suite.analysis.wording import milliseconds, number, percent
+from suite.contracts.model_server import INPROCESS
 from suite.text import counted, grouped
 from suite.worker.pass_kinds import SERVER
 
-PARTS = ("queue", "assembly", "inference")  # of a latency
+PARTS = (("lag",), ("queue", "assembly", "server"), ("inference",))  # of a latency
 CHARTS = 6
 
 
@@ -28,12 +29,16 @@ def serving(report: Report) -> Section | None:
         return None
     panels, charts = by_group(rows[:SHOWN]), []
     for panel in panels:
-        charts += [_by_rate(panel.title, name, row, row.served) for name, row in panel.pairs if row.served]
-    heads = "Case | keeps its bound up to, queries/s! | of offline | queries a batch | queue, ms | assembly, ms"
-    heads += " | inference, ms | wrong answers"
+        charts += [
+            _by_rate(panel.title, name, row, row.served) for name, row in panel.pairs if row.served and _known(row)
+        ]
+    heads = "Case | keeps its bound up to, queries/s! | of offline | queries a batch | generator’s lag, ms"
+    heads += " | queue and server, ms | inference, ms | no answer | wrong answers"
     body: Cells = [report.cut(rows, "cases"), *report.few("serving", charts[: 2 * CHARTS], CHARTS)]
     body.append(table("Queries that arrive at random", heads, *report.bodies(panels, _cells)) if rows else None)
     body += [_best(of) for of in grouped([row for row in rows if row.sound], _setting).values() if len(of) > 1]
+    late = sum(row.served.late for row in rows if row.served)
+    body.append(note(f"Left out, since the generator was late: {counted(late, 'rate')}.") if late else None)
     refused = {str(each.about.notes[SERVER]) for row in asked for each in row.measured if SERVER in each.about.notes}
     body += [note(words, ".") for words in sorted(refused)]
     kept = [found for row in rows if row.sound and row.served and (found := row.served.keeping(row.case.serving))]
@@ -49,19 +54,24 @@ def serving(report: Report) -> Section | None:
 
 
 def _setting(row: Row) -> Hashable:
-    """Return what cases share that differ in framework, batch and delay."""
-    return group(row.case.on(batch=1, serving=row.case.serving._replace(max_delay_ms=0.0)))
+    """Return what cases share that differ in framework, batch, delay and model server."""
+    rule = row.case.serving._replace(max_delay_ms=0.0, model_server=INPROCESS, workers=1)
+    return group(row.case.on(batch=1, serving=rule))
 
 
 _DEFINITIONS = (
-    "LoadGen’s load server, in process: queries of one sample arrive by a Poisson process, and latency lasts from the "
-    "scheduled arrival to the answer, waiting for others of its batch included. Rates go up to what full batches "
-    "reach, by a quarter each; each is tried twice, forth and back. A try ends early when its oldest query has waited "
-    "five times the bound. Whether a rate keeps the bound is judged by LoadGen’s early-stopping percentile; the rate "
-    "is interpolated between two tries, in logarithms, and “at least” where no larger one was tried to its end. Queue, "
-    "assembly and inference are the parts of a latency, at the largest rate that keeps the bound. The first answers of "
-    "a try, up to 256 MiB, are compared with the usual ones to their queries. Charts show plain quantiles; the model "
-    "simulates tries of the same length with the seconds of a batch of each size, measured alone before."
+    "LoadGen’s load server: queries of one sample arrive by a Poisson process, and latency lasts from the scheduled "
+    "arrival to the answer, waiting for others of its batch included. In process nothing is sent. Behind a model "
+    "server, a generator on a core of its own sends over HTTP, and the server hands batches to the framework’s process "
+    "through shared memory. The generator’s lag lasts from a query’s scheduled arrival to its sending; a rate is left "
+    "out where the lag’s p99 exceeds 0.5 ms or a tenth of the latency’s. Rates go up to what full batches reach, by a "
+    "quarter each; each is tried twice, forth and back. A try ends early when its oldest query has waited five times "
+    "the bound. Whether a rate keeps the bound is judged by LoadGen’s early-stopping percentile, to which a query without an "
+    "answer is infinitely late; the rate is interpolated between two tries, in logarithms, and “at least” where no "
+    "larger one was tried to its end. Lag, queue and server, and inference are the parts of a latency, at the largest "
+    "rate that keeps the bound. The first answers of a try, up to 256 MiB, are compared with the usual ones to their "
+    "queries. Charts show plain quantiles; the model simulates tries of the same length with the seconds of batches "
+    "at the other rates, and of a server with what a single query and an unbroken row of batches took beyond them."
 )
 
 
@@ -73,15 +83,21 @@ def _best(rows: list[Row]) -> Markup:
     least = {rate: min(each[rate] for each in found if rate in each) for rate in rates}
     lines = []
     for row, each in zip(rows, found, strict=True):
-        of = f"{title(row.case.adapter)}, {row.case.batch} at most, {row.case.serving.max_delay_ms:g} ms"
+        rule = row.case.serving
+        of = f"{title(row.case.adapter)}, {behind(rule)}, {row.case.batch} at most, {rule.max_delay_ms:g} ms"
         signs = {rate: "● " * (seconds == least[rate]) for rate, seconds in each.items()}
         lines.append([of, *(f"{signs[rate]}{milliseconds(each[rate])}" if rate in each else "" for rate in rates)])
     words = f"{words_of(share)} in ms, by queries/s; ● the least; empty: not tried, or given up."
-    heads = ["Framework, queries of a batch, delay", *(f"{number(rate)}/s" for rate in rates)]
+    heads = ["Framework, model server, queries of a batch, delay", *(f"{number(rate)}/s" for rate in rates)]
     threads = counted(case.placement.threads, "thread")
     setting = " · ".join([case.workload, case.tuning, case.placement.device, threads, case.precision])
     named = f"{setting}: which batch and delay"
     return joined([tag("h3", named), table(named, heads, lines), note(words)])
+
+
+def _known(row: Row) -> bool:
+    """Return whether the first process has a rate whose latencies count."""
+    return bool(row.served and row.served.first)
 
 
 def _at_bound(row: Row, served: Served) -> AtRate:
@@ -94,16 +110,25 @@ def _at_bound(row: Row, served: Served) -> AtRate:
 
 def _cells(row: Row) -> Cells:
     assert row.served
+    if not _known(row):
+        return ["not known", *[""] * 5, number(row.served.unanswered), ""]
     found, at = row.served.keeping(row.case.serving), _at_bound(row, row.served)
-    parts = [milliseconds(at.stages[name]) for name in PARTS]
+    parts = [milliseconds(sum(at.stages.get(name, 0.0) for name in names)) for names in PARTS]
     wrong = f"{row.served.wrong} of {number(row.served.compared_answers)}"
     of_offline = percent(found.rate.value / row.speed) if found else ""
-    return [found.words if found else "none", of_offline, number(at.batch), *parts, wrong]
+    return [
+        found.words if found else "none",
+        of_offline,
+        number(at.batch),
+        *parts,
+        number(row.served.unanswered),
+        wrong,
+    ]
 
 
 def _by_rate(setting: str, name: Name, row: Row, served: Served) -> Lines:
     rule, rates = row.case.serving, [at.rate for at in served.first]
-    found = [served.compared(at, rule) for at in served.first]
+    found = [served.compared(at, row.case.batch, rule) for at in served.first]
     lines = []
     for share, kind in ((0.5, "rest"), (rule.bound_share, "lead")):
         pairs = zip(served.first, found, strict=True)

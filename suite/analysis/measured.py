@@ -33,7 +33,7 @@ from suite.processes.placement_check import RankReport, busiest
 from suite.results.rank_report import Rank, models
 from suite.results.records import Declared, Evidence, Interpreter, Load, Record, environment_of
 from suite.worker.contract import KernelTimes, LayerTimes
-from suite.worker.messages import Memory, Pass, Try
+from suite.worker.messages import Memory, Pass, ServerUse, Try
 from suite.worker.noise import disturbance
 from suite.worker.pass_kinds import BY_NAME, LOSSES, NAMES, SPEEDS, STAGED, TRAIN
 
@@ -205,7 +205,7 @@ class Process:
     stage_seconds: dict[str, "array[float]"]  # by stage: every step of the staged pass, of the budget's critical rank
     latencies: dict[str, "array[float]"]  # by load: every query's
     tries: tuple[Try, ...]  # of the load `server`
-    batch_s: tuple[float, ...]  # of 1, 2, ... queries
+    model_server: ServerUse | None
     marks: frozenset[str]
     losses: dict[str, float | None]  # by pass: the last iteration's, the mean over ranks
     passes: dict[str, float]  # seconds per step of every pass, on the slowest rank
@@ -301,7 +301,7 @@ def process_of(record: Record, method: int) -> Process:
         stage_seconds=stage_seconds,
         latencies={name: array("f", own[name].step_s) for name in PERCENTILES if name in own},
         tries=ranks[0].tries if answered else (),
-        batch_s=ranks[0].batch_s if answered else (),
+        model_server=ranks[0].model_server if answered else None,
         marks=frozenset(_marks(record, complete, method)),
         losses={name: mean_loss(ranks, name) for name in LOSSES},
         passes={name: seconds for name in NAMES if (seconds := wall_per_step(ranks, name)) is not None},

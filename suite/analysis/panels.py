@@ -11,8 +11,10 @@ from suite.analysis.comparability import DISQUALIFYING
 from suite.analysis.rows import Row
 from suite.contracts.adapter import INFERENCE
 from suite.contracts.case import Case
+from suite.contracts.model_server import INPROCESS
 from suite.results.foreign import UNKNOWN
 from suite.text import grouped
+from suite.worker.case_parts import Serving
 from suite.worker.pass_kinds import SERVER
 
 SHOWN = 300  # lines of a table and rows of charts: more take a browser long; the table of all cases has every one
@@ -100,6 +102,13 @@ def common(cases: Sequence[Case]) -> str:
     return " · ".join(filter(None, shared))
 
 
+def behind(rule: Serving) -> str:
+    """Return who takes a load's queries, in words."""
+    if rule.model_server == INPROCESS:
+        return "in process"
+    return f"behind {rule.model_server}" + (f", {rule.workers} workers" if rule.workers > 1 else "")
+
+
 def clipping(case: Case) -> str:
     """Return the clipping of gradients in words; "" if there is none."""
     return f"gradients clipped to a norm of {case.clip_norm:g}" if case.clip_norm else ""
@@ -129,6 +138,7 @@ def _properties(case: Case) -> dict[str, str]:
         "repeat": f"{read.repeat}× data",  # noqa: RUF001
         "augment": f"{read.augment} crop",
         "on_error": f"on error {read.on_error}",
+        "model server": behind(case.serving) if SERVER in case.passes else "",
         "delay": f"batched within {case.serving.max_delay_ms:g} ms" if SERVER in case.passes else "",
         "bound": f"{case.serving.bound_share:.4g} within {case.serving.bound_ms:g} ms" if SERVER in case.passes else "",
         "straggler": f"straggler {case.straggler:.0%}" if case.straggler else "",

@@ -1,34 +1,50 @@
 """A queue in front of one server that takes batches: latencies predicted from how long a batch takes.
 
 Queries arrive by a Poisson process. The server takes what waits, `most` at most, once it is free and either a whole
-batch waits or the oldest query has waited `delay_s`. It is simulated. With batches of one it is M/D/1, whose mean wait
-Pollaczek and Khinchine give; the tests hold the simulation to that.
+batch waits or the oldest query has waited long enough. It is simulated. With batches of one it is M/G/1, whose mean
+wait Pollaczek and Khinchine give; the tests hold the simulation to that.
 """
 
 import random
 from functools import lru_cache
 from itertools import accumulate
+from typing import NamedTuple
 
 QUERIES = 6_000  # of a simulation, at least
 
 
+class Station(NamedTuple):
+    """The server, and how it makes batches."""
+
+    seconds: tuple[float, ...]  # of a batch of 1, 2, ... queries, the mean
+    spread: tuple[float, ...] = (1.0,)  # factors of it, each as likely
+    delay_s: float = 0.0  # that the oldest query waits for others
+    since_arrival: bool = True  # whether it waits from its arrival, or from when the server takes it
+    gap_s: float = 0.0  # between two batches
+    beyond_s: float = 0.0  # of every query, on its way there and back
+
+
 @lru_cache(maxsize=4096)
-def latencies(rate: float, seconds: tuple[float, ...], delay_s: float, queries: int) -> tuple[float, ...]:
-    """Return queries' seconds from arrival to answer; `seconds[n - 1]` are those of a batch of n.
+def latencies(rate: float, station: Station, queries: int) -> tuple[float, ...]:
+    """Return queries' seconds from arrival to answer.
 
     The queue is empty at the begin of each try, of `queries`; as many tries are simulated as QUERIES want.
     """
     draw, found = random.Random(1), list[float]()
+    most = len(station.seconds)
     while len(found) < QUERIES:
         arrivals = list(accumulate(draw.expovariate(rate) for _ in range(queries)))
-        most, free, done = len(seconds), 0.0, 0
+        free, done = 0.0, 0
         while done < queries:
+            oldest = max(free, arrivals[done])
+            waits = (arrivals[done] if station.since_arrival else oldest) + station.delay_s
             full = arrivals[min(done + most, queries) - 1]
-            begin = max(free, arrivals[done], min(full, arrivals[done] + delay_s))
+            begin = max(oldest, min(full, waits))
             count = 1
             while count < most and done + count < queries and arrivals[done + count] <= begin:
                 count += 1
-            free = begin + seconds[count - 1]
-            found += [free - arrival for arrival in arrivals[done : done + count]]
+            end = begin + station.seconds[count - 1] * draw.choice(station.spread)
+            found += [end + station.beyond_s - arrival for arrival in arrivals[done : done + count]]
+            free = end + station.gap_s
             done += count
     return tuple(found)

@@ -156,7 +156,7 @@ class Row:
     @cached_property
     def served(self) -> Served | None:
         """The load `server`; None if no process ran it."""
-        return served({process.round: (process.tries, process.batch_s) for process in self.measured})
+        return served({process.round: (process.tries, process.model_server) for process in self.measured})
 
     @property
     def memory(self) -> list[int]:

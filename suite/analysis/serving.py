@@ -13,11 +13,15 @@ import numpy as np
 
 from suite.analysis import queueing
 from suite.analysis.latency import bound
+from suite.analysis.queueing import Station
 from suite.analysis.stats import Interval, Rates, Round
 from suite.analysis.wording import number
 from suite.text import grouped
 from suite.worker.case_parts import Serving
-from suite.worker.messages import Try
+from suite.worker.messages import ServerUse, Try
+
+LATE_S, LATE = 5e-4, 0.1  # a generator is late whose lag's p99 exceeds either: seconds, a share of the latency's p99
+SPREAD = 100  # factors that stand for how much the seconds of a batch vary
 
 
 @dataclass(frozen=True)
@@ -29,13 +33,22 @@ class AtRate:
 
     @cached_property
     def latencies(self) -> np.ndarray:
-        """Every answered query's, in seconds."""
-        return np.concatenate([np.asarray(each.latency_s) for each in self.tries])
+        """Every query's, in seconds; infinity for one that got no answer."""
+        lost = sum(each.malformed + each.refused + each.timed_out + each.failed for each in self.tries)
+        return np.concatenate([*(np.asarray(each.latency_s) for each in self.tries), np.full(lost, np.inf)])
 
     @property
     def saturated(self) -> bool:
         """True if the queue grew beyond hope, and a try was ended."""
-        return any(len(each.latency_s) < each.scheduled for each in self.tries)
+        return any(max(len(each.latency_s), len(each.lag_s)) < each.scheduled for each in self.tries)
+
+    @property
+    def late(self) -> bool:
+        """True if the generator sent queries too late for their latencies to be the server's."""
+        waits = np.concatenate([np.asarray(each.lag_s) for each in self.tries])
+        if not len(waits) or self.saturated:
+            return False
+        return bool(np.quantile(waits, 0.99) > min(LATE_S, LATE * np.quantile(self.latencies, 0.99)))
 
     @property
     def batch(self) -> float:
@@ -77,10 +90,17 @@ class Kept(NamedTuple):
 
 @dataclass(frozen=True)
 class Served:
-    """The load `server` of a case: rates of each process, lowest first, and the seconds of a batch of 1, 2, ..."""
+    """The load `server` of a case: rates of each process, lowest first."""
 
     by_round: Mapping[Round, Sequence[AtRate]]
-    batch_s: Sequence[float]
+    model_server: ServerUse | None
+    late: int = 0  # rates that are left out: the generator was late
+
+    @property
+    def unanswered(self) -> int:
+        """Queries that were sent and got no answer: refused, timed out, malformed or failed."""
+        every = (each for rates in self.by_round.values() for at in rates for each in at.tries)
+        return sum(each.malformed + each.refused + each.timed_out + each.failed for each in every)
 
     @property
     def wrong(self) -> int:
@@ -115,27 +135,48 @@ class Served:
                 found[rate] = seconds
         return found
 
-    def compared(self, at: AtRate, rule: Serving) -> dict[float, Compared]:
-        """Return quantiles at a rate of the first process, measured and by the model: the median, the bounded share."""
-        model = queueing.latencies(at.rate, tuple(self.batch_s), rule.max_delay_ms / 1000, at.tries[0].scheduled)
+    def compared(self, at: AtRate, most: int, rule: Serving) -> dict[float, Compared]:
+        """Return quantiles at a rate of the first process, measured and by the model: the median, the bounded share.
+
+        The model is given the seconds of batches, of `most` queries at most, at the other rates.
+        """
+        others = [each for other in self.first if other is not at or len(self.first) == 1 for each in other.tries]
+        station = _station(others, most)._replace(delay_s=rule.max_delay_ms / 1000 if most > 1 else 0.0)
+        if self.model_server:
+            _, _, _, delay, since_arrival, alone, gap = self.model_server
+            station = Station(*station[:2], delay, since_arrival, max(0.0, gap), max(0.0, alone - gap))
+        model = queueing.latencies(at.rate, station, at.tries[0].scheduled)
         return {
             share: Compared(float(np.quantile(at.latencies, share)), float(np.quantile(model, share)))
             for share in (0.5, rule.bound_share)
         }
 
 
-def served(found: Mapping[Round, tuple[Sequence[Try], Sequence[float]]]) -> Served | None:
-    """Return the tries of each process and the seconds of its batches, together; None if none ran the load."""
+def _station(tries: Sequence[Try], most: int) -> Station:
+    """Return how long batches of 1 to `most` queries took, and how that varied; sizes never seen follow from others."""
+    sizes = np.concatenate([each.batches for each in tries])
+    seconds = np.concatenate([each.batch_s for each in tries])
+    seen = sorted(set(sizes.tolist()))
+    means = [float(seconds[sizes == size].mean()) for size in seen]
+    slope = max(0.0, float(np.polyfit(sizes, seconds, 1)[0])) if len(seen) > 1 else 0.0
+    every = np.arange(1, most + 1)
+    typical = np.interp(every, seen, means) + slope * np.maximum(0, every - seen[-1])
+    spread = np.quantile(seconds / typical[sizes - 1], (np.arange(SPREAD) + 0.5) / SPREAD)
+    return Station(tuple(typical.tolist()), tuple((spread / spread.mean()).tolist()))
+
+
+def served(found: Mapping[Round, tuple[Sequence[Try], ServerUse | None]]) -> Served | None:
+    """Return the tries of each process together, and their model server; None if none ran the load."""
     ran = {at: own for at, own in found.items() if own[0]}
     if not ran:
         return None
-    by_round = {
-        at: sorted(
-            (AtRate(rate, same) for rate, same in grouped(tries, attrgetter("rate")).items()), key=attrgetter("rate")
-        )
+    rates = {
+        at: [AtRate(rate, same) for rate, same in sorted(grouped(tries, attrgetter("rate")).items())]
         for at, (tries, _) in ran.items()
     }
-    return Served(by_round, next(seconds for _, seconds in ran.values()))
+    by_round = {at: [each for each in own if not each.late] for at, own in rates.items()}
+    late = sum(len(rates[at]) - len(own) for at, own in by_round.items())
+    return Served(by_round, next(server for _, server in ran.values()), late)
 
 
 def _keeping(rates: Sequence[AtRate], rule: Serving) -> tuple[float, bool] | None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from suite.contracts.adapter import Adapter
     from suite.contracts.launcher import Launcher
+    from suite.contracts.model_server import ModelServer
     from workloads.catalogue import Workload
 
 PROJECT = "stagebench"
@@ -53,6 +54,14 @@ class Hooks:
 
         Called whenever stagebench looks up launchers, several times in a process. The attributes of each launcher are
         checked against `suite.contracts.launcher.Launcher`.
+        """
+
+    @hookspec
+    def stagebench_model_servers(self) -> "list[ModelServer]":  # type: ignore[empty-body]
+        """Return the plugin's model servers: one instance of each, with a name that no other model server has.
+
+        Called whenever stagebench looks up model servers. Attributes are checked against
+        `suite.contracts.model_server.ModelServer`.
         """
 
     @hookspec

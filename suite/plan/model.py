@@ -117,6 +117,8 @@ class Block(Strict):
     max_delay_ms: Swept[NotNegative] = [Serving().max_delay_ms]
     bound_ms: Swept[Positive] = [Serving().bound_ms]
     bound_share: Swept[Share] = [Serving().bound_share]
+    model_server: Swept[Word] = [Serving().model_server]
+    workers: Swept[Count] = [Serving().workers]
     seed: Swept[Annotated[int, Field(ge=0, lt=2**32)]] = [1]
     time_limit: Swept[Positive] = [1800.0]
     silence_limit: Swept[Positive] = [300.0]

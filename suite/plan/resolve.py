@@ -9,15 +9,16 @@ from suite.contracts import knobs
 from suite.contracts.adapter import Adapters, Strategy
 from suite.contracts.case import AUTO, Case, Placement, check_counts, optimiser_settings
 from suite.contracts.launcher import Launchers, starters
+from suite.contracts.model_server import INPROCESS
 from suite.data.compatibility import Fit, fit
 from suite.data.sets import missing_records
 from suite.errors import RequestError
 from suite.plan.checks import Names, check_placement, format_of, hosts_of, refusal, refused_format
 from suite.plan.model import WHOLE, Choice, choices, count
 from suite.plan.read import Plan
-from suite.plugins import graph_of
+from suite.plugins import graph_of, model_servers
 from suite.processes.hosts import here
-from suite.text import chosen
+from suite.text import chosen, known, shown
 from suite.worker.case_parts import Input, Schedule, Serving, Training
 from suite.worker.pass_kinds import BY_NAME, NAMES, NATIVE, OFFLINE, PASS_KINDS, SERVER, TRAIN, USUAL, USUAL_LOADS
 from workloads.catalogue import Workload
@@ -73,6 +74,7 @@ class _Maker(Names):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.model_servers = {INPROCESS, *model_servers()}
         self.graph = functools.cache(lambda name: graph_of(self.workloads[name]))
         # A large set's listing takes seconds.
         self.missing = functools.cache(missing_records)
@@ -186,10 +188,13 @@ class _Maker(Names):
         refused = refusal(adapter, capabilities, case, graph, self.launchers)
         refused = refused or idle(case, kept, strategy is not None and strategy.infers)
         case = case.on(passes=kept or case.passes)
-        if SERVER not in case.passes:
-            case = case.on(serving=Serving())
+        case = case.on(serving=_serving(case))
+        server = case.serving.model_server
         if refused:
             return Resolved(case, "unsupported", refused)
+        if server not in self.model_servers:
+            names = known(server, self.model_servers)
+            return Resolved(case, "unavailable", f"no plugin brings the model server {shown(server)}; {names}")
         if launcher not in self.launchers:
             named = f"the launcher {launcher!r}"
             wanted = f"a launcher for {adapter.name}/{case.strategy}" if launcher == AUTO else named
@@ -252,6 +257,13 @@ def _input(choice: Choice, form: str) -> Input:
         return Input()
     keys = ("page_cache", "prefetch", "repeat", "augment", "on_error")
     return Input(mode=choice["data_mode"], format=form, **{key: choice[key] for key in keys})
+
+
+def _serving(case: Case) -> Serving:
+    """Return the settings of the load `server`; the default ones of what has no use for them, which must not differ."""
+    if SERVER not in case.passes:
+        return Serving()
+    return case.serving._replace(workers=1) if case.serving.model_server == INPROCESS else case.serving
 
 
 def measurable(strategy: Strategy | None, passes: tuple[str, ...]) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ import suite.worker
 import workloads
 from suite.contracts.adapter import Adapter
 from suite.contracts.launcher import LIMITED
+from suite.contracts.model_server import ModelServer
 from suite.errors import RequestError
 from suite.files import ROOM, disk
 from suite.worker.variables import THREADS
@@ -44,7 +45,7 @@ def written_digest(folder: Path) -> str:
     return combined(written_digests(folder))
 
 
-def write(adapter: Adapter, folder: Path) -> Path:
+def write(adapter: Adapter | ModelServer, folder: Path) -> Path:
     """Write the adapter's bundle to `folder`, whole or not at all; returns its absolute path.
 
     A bundle that exists is kept if it is the same; RequestError if it is not, because records made with other code must
@@ -93,7 +94,7 @@ def script(interpreter: Path, bundle: Path, tokens: tuple[str, ...], memory_limi
     return (str(interpreter), "-B", "-u", *limited, str(bundle / tokens[0]), *tokens[1:])
 
 
-def sources(adapter: Adapter) -> dict[str, Path]:
+def sources(adapter: Adapter | ModelServer) -> dict[str, Path]:
     """Every file of the bundle: its name there, and where it comes from."""
     suite_folder, worker = Path(suite.__file__).parent, Path(suite.worker.__file__).parent
     found = {"__main__.py": worker / "__main__.py", "suite/__init__.py": suite_folder / "__init__.py"}
@@ -103,7 +104,7 @@ def sources(adapter: Adapter) -> dict[str, Path]:
     return dict(sorted(found.items()))
 
 
-def own_sources(adapter: Adapter) -> Iterator[tuple[str, Path]]:
+def own_sources(adapter: Adapter | ModelServer) -> Iterator[tuple[str, Path]]:
     """Yield the files of the adapter's package, of those that it builds on, and the __init__ files above them.
 
     The worker is not imported.
@@ -118,7 +119,7 @@ def own_sources(adapter: Adapter) -> Iterator[tuple[str, Path]]:
         yield from [(f"{path}.py", place)] if place.is_file() else below(path, place)
 
 
-def located(adapter: Adapter, name: str) -> Path:
+def located(adapter: Adapter | ModelServer, name: str) -> Path:
     """A package's folder or a module's file; RequestError when neither is on disk."""
     spec = find_spec(name)
     folders = list(spec.submodule_search_locations or ()) if spec else []
@@ -157,7 +158,7 @@ def combined(files: dict[str, str]) -> str:
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def check_same(adapter: Adapter, folder: Path, now: dict[str, str]) -> None:
+def check_same(adapter: Adapter | ModelServer, folder: Path, now: dict[str, str]) -> None:
     """RequestError if the files in the folder are not those that would be written now."""
     there = written_digests(folder)
     changed = sorted(name for name in {*there, *now} if there.get(name) != now.get(name))

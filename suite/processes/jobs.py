@@ -5,7 +5,7 @@ from suite.contracts.adapter import Adapter
 from suite.contracts.case import Case, Collective, Configuration
 from suite.plugin_errors import ask
 from suite.worker.contract import SGD, Adam, Optimiser, Setup
-from suite.worker.job import Communicate, DataSet, Group, Measure, Task, Train
+from suite.worker.job import Communicate, DataSet, Group, Measure, ModelServer, Task, Train
 from suite.worker.pass_kinds import TRAIN
 from suite.worker.variables import Variables
 from workloads.catalogue import Workload
@@ -62,12 +62,14 @@ def optimiser(of: Configuration) -> Optimiser:
     return SGD(of.lr, of.momentum, of.weight_decay, clip=of.clip_norm)
 
 
-def measuring(case: Case, repeat: int, workload: Workload, data: DataSet | None) -> Task:
+def measuring(
+    case: Case, repeat: int, workload: Workload, data: DataSet | None, server: ModelServer | None = None
+) -> Task:
     """Return Measure, or Train for a case with the pass `train`; `repeat` numbers the case's processes."""
     if case.passes == (TRAIN,):
         return Train(workload.graph(), case.training, case.schedule, case.input, data)
     passes = list(case.passes_of(repeat))
-    return Measure(workload.graph(), passes, case.sampling, case.input, data, repeat == 0, case.serving)
+    return Measure(workload.graph(), passes, case.sampling, case.input, data, repeat == 0, case.serving, server)
 
 
 def exchanging(collective: Collective, adapter: Adapter) -> Task:

@@ -15,15 +15,16 @@ from pathlib import Path
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import AUTO, Configuration
 from suite.contracts.launcher import Launcher, Request, usual
+from suite.contracts.model_server import INPROCESS
 from suite.errors import Unavailable
 from suite.files import ROOM, disk, real, write_whole
 from suite.plugin_errors import ask
-from suite.plugins import adapters, launchers, workloads
+from suite.plugins import adapters, launchers, model_servers, workloads
 from suite.processes import bundle, jobs, placement_check
 from suite.processes.attempt import Attempt, Limits, Measuring, OnMessage, Sent, in_one_go, running
 from suite.processes.hosts import here
 from suite.processes.interpreters import Interpreter, find
-from suite.worker.job import Job, Task, encode
+from suite.worker.job import Job, ModelServer, Task, encode
 from suite.worker.messages import Message
 from suite.worker.rendezvous import free_port
 from suite.worker.variables import THREADS
@@ -45,6 +46,7 @@ class Launch:
     interpreter: Interpreter
     bundle: Path
     limits: Limits
+    model_server: ModelServer | None = None  # that a case's load `server` asks
     tuned_batch: int = 0  # samples per device of the measured case that a proof covers; 0: the configuration's
 
     @property
@@ -137,6 +139,22 @@ def launch_of(
         )
     code = bundle.write(adapter, bundle_folder)
     return Launch(configuration, adapter, workloads()[configuration.workload], launcher, interpreter, code, limits)
+
+
+def started(name: str, interpreters: Mapping[str, str], bundle_folder: Path) -> ModelServer | None:
+    """Return how ranks start a model server, and write its bundle; None for `inprocess`.
+
+    Unavailable says what this machine lacks.
+    """
+    if name == INPROCESS:
+        return None
+    server = model_servers()[name]
+    interpreter = find(server, interpreters)
+    code = bundle.write(server, bundle_folder)
+    tokens = bundle.script(interpreter.path, code, (server.program,))
+    version = interpreter.packages[server.requires[0]]
+    asked = (server.path, server.protocol, server.whole_ms, server.since_arrival, dict(server.environ))
+    return ModelServer(server.name, version, list(tokens), str(code), *asked)
 
 
 @contextmanager

@@ -90,7 +90,7 @@ def _of_rank(record: Record, rank: Rank) -> Iterator[str]:
     if spent > CLOCKS * record.seconds + CLOCKS_S:
         yield f"rank {rank.rank}: its passes take {spent:g} s together, and the whole process {record.seconds:g} s"
     yield from _of_passes(record, rank)
-    yield from (f"rank {rank.rank}: {problem}" for each in rank.tries for problem in _of_try(each, rank.batch_s))
+    yield from (f"rank {rank.rank}: {problem}" for each in rank.tries for problem in _of_try(each))
     for name, measured in rank.passes.items():
         found = chain(_of_pass(name, measured, per_step), _of_wall(record, measured), _of_times(measured))
         yield from (f"rank {rank.rank}, pass {name!r}: {problem}" for problem in found)
@@ -222,17 +222,23 @@ def _of_pass(name: str, measured: Pass, per_step: int) -> Iterator[str]:
         yield "a block of steps took no time"
 
 
-def _of_try(tried: Try, batch_s: Sequence[float]) -> Iterator[str]:
-    answered = len(tried.latency_s)
-    if not (0 < answered <= tried.scheduled and tried.rate > 0 and sum(tried.batches) == answered):
+def _of_try(tried: Try) -> Iterator[str]:
+    answered, behind = len(tried.latency_s), bool(tried.lag_s)
+    ended = answered + tried.malformed + tried.refused + tried.timed_out + tried.failed
+    # A query that the generator gave up may have been answered even so; of one that was refused no batch had any.
+    lost = sum(tried.batches) < answered if behind else sum(tried.batches) != answered
+    if not (0 < answered <= tried.scheduled and tried.rate > 0) or lost:
         yield f"a try has {answered} answers of {tried.scheduled} queries, in batches of {sum(tried.batches)} in all"
+    if behind and ended != len(tried.lag_s):
+        yield f"a try sent {len(tried.lag_s)} queries, and tells what became of {ended}"
     if not (0 <= tried.wrong <= tried.compared <= answered):
         yield f"a try has {tried.wrong} wrong answers of {tried.compared} that were compared"
-    least = min((*tried.latency_s, *tried.stage_s.values()), default=0.0)
-    if set(tried.stage_s) != {"queue", "assembly", "inference"} or least < 0:
-        yield "a try has other parts than queue, assembly and inference, or one that took less than no time"
-    if not batch_s or min(batch_s) <= 0 or len(batch_s) < max(tried.batches, default=0):
-        yield "the seconds of its batches are missing"
+    parts = {"lag", "server", "inference"} if behind else {"queue", "assembly", "inference"}
+    least = min((*tried.latency_s, tried.stage_s.get("inference", 0.0)), default=0.0)
+    if set(tried.stage_s) != parts or least < 0:
+        yield f"a try has other parts than {', '.join(sorted(parts))}, or one that took less than no time"
+    if len(tried.batch_s) != len(tried.batches) or min(tried.batch_s, default=0.0) < 0:
+        yield f"a try has {len(tried.batches)} batches, and the seconds of {len(tried.batch_s)}"
 
 
 def _of_wall(record: Record, measured: Pass) -> Iterator[str]:

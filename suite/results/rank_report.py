@@ -30,7 +30,7 @@ class Rank(Stored):
     memory: Kept[messages.Memory] | None = None
     failed: Kept[messages.Failed] | None = None
     passes: dict[str, Kept[messages.Pass]] = {}
-    batch_s: tuple[float, ...] = ()  # of 1, 2, ... queries, if it ran the load `server`
+    model_server: Kept[messages.ServerUse] | None = None
     tries: tuple[Kept[messages.Try], ...] = ()  # of the load `server`, in order
     peaks: Kept[messages.Peaks] | None = None  # measured in a case's first process
     layers: tuple[Kept[LayerTimes], ...] | None = None
@@ -46,7 +46,6 @@ Sent = TypeVar("Sent", bound=tuple[Any, ...])
 def rank_of(rank: int, sent: Sequence[Message]) -> Rank:
     """Return a rank's report from all of its messages."""
     layers, wire = last(messages.Layers, sent), last(messages.Wire, sent)
-    batches = last(messages.BatchSeconds, sent)
     return Rank(
         rank=rank,
         hello=last(messages.Hello, sent),
@@ -58,7 +57,7 @@ def rank_of(rank: int, sent: Sequence[Message]) -> Rank:
         memory=last(messages.Memory, sent),
         failed=last(messages.Failed, sent),
         passes={measured.name: measured for measured in of_type(messages.Pass, sent)},
-        batch_s=tuple(batches.seconds) if batches else (),
+        model_server=last(messages.ServerUse, sent),
         tries=tuple(of_type(messages.Try, sent)),
         peaks=last(messages.Peaks, sent),
         layers=tuple(layers.layers) if layers else None,

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from suite.plan.collectives import offers
 from suite.plugin_errors import ask
 from suite.processes.attempt import Attempt, Limits
 from suite.processes.interpreters import find
-from suite.processes.launch import Launch, launch_of
+from suite.processes.launch import Launch, launch_of, started
 from suite.results.records import Declared
 from suite.session.turns import MOST
 from suite.text import grouped
@@ -36,7 +36,9 @@ def launch_of_case(case: Case, interpreters: dict[str, str], bundle_folder: Path
     limits, interpreter = Limits(case.time_limit, case.silence_limit), None
     if case.collective:  # a backend may have an environment of its own
         interpreter = find(offers()[case.collective.backend].needs, interpreters)
-    return launch_of(case, limits, interpreters, bundle_folder, interpreter)
+    launch = launch_of(case, limits, interpreters, bundle_folder, interpreter)
+    name = case.serving.model_server
+    return replace(launch, model_server=started(name, interpreters, bundle_folder.with_name(f"model-server-{name}")))
 
 
 def declared_of(case: Case, adapter: Adapter) -> Declared:

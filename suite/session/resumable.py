@@ -264,7 +264,7 @@ class Session:
                     task = exchanging(case.collective, launch.adapter)
                 else:
                     data = locate(case.data, launch.workload, launch.adapter.capabilities.format(case.input.format))
-                    task = measuring(case, repeat, launch.workload, data)
+                    task = measuring(case, repeat, launch.workload, data, launch.model_server)
                 attempt = yield from launch.running(folder, task, on_message, in_turns)
                 if self._proofs:
                     self._proofs.doubt(case, attempt)

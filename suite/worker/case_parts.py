@@ -49,6 +49,8 @@ class Serving(NamedTuple):
     max_delay_ms: float = 0.0  # that the oldest query waits for others of its batch, which has at most the case's batch
     bound_ms: float = 100.0  # that `bound_share` of the latencies keep at the rate that is looked for
     bound_share: float = 0.99  # one of FLOORS
+    model_server: str = "inprocess"  # the plugin that takes the queries; "inprocess": no server
+    workers: int = 1  # processes of the server that answer batches
 
 
 # The factor of the rate from the end of the warm-up (0.0) to the end of the training (1.0). The steps are those of

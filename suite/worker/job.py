@@ -55,6 +55,20 @@ class Recipe(NamedTuple):
     adapter: str
 
 
+class ModelServer(NamedTuple):
+    """A model server to start: `suite.contracts.model_server`."""
+
+    name: str
+    version: str
+    tokens: List[str]  # its command
+    bundle: str  # the folder of the code that it runs
+    path: str  # of its address, to which queries are sent
+    protocol: str = "raw"
+    whole_ms: bool = False
+    since_arrival: bool = False
+    environ: Dict[str, str] = {}
+
+
 # --- tasks -------------------------------------------------------------------
 
 
@@ -68,6 +82,7 @@ class Measure(NamedTuple):
     data: Optional[DataSet] = None
     peaks: bool = False  # whether to measure the devices' peak rates, too
     serving: Serving = Serving()
+    model_server: Optional[ModelServer] = None  # that takes the queries of the load `server`; None: no server
 
 
 class Train(NamedTuple):

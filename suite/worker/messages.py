@@ -182,10 +182,16 @@ class Pass(NamedTuple):
     dropped_steps: int = 0  # of `step_s`, whose batch did not enter the model (backup workers)
 
 
-class BatchSeconds(NamedTuple):
-    """The time of a batch of 1, 2, ... queries, before the tries of the load `server`; medians."""
+class ServerUse(NamedTuple):
+    """The model server that took the queries of the load `server`, and what a queue's model must know of it."""
 
-    seconds: List[float]
+    name: str
+    version: str
+    ready_s: float  # from its start to its first right answer
+    delay_s: float  # that the oldest query of a batch waits for others
+    since_arrival: bool  # whether it waits from its arrival, or from when a worker takes it
+    alone_s: float  # of a query with no other under way, beyond its delay and the predictor's time; the median
+    gap_s: float  # between two batches of the predictor while there always are queries; the mean
 
 
 class Try(NamedTuple):
@@ -195,10 +201,19 @@ class Try(NamedTuple):
     scheduled: int  # queries; fewer are answered where the queue grew beyond hope
     latency_s: List[float]  # of each answered query, from its scheduled arrival to its answer
     batches: List[int]  # queries of each batch, in order
-    stage_s: Dict[str, float]  # the mean over queries: "queue", "assembly", "inference"; together the mean latency
+    batch_s: List[float]  # seconds of the predictor for each batch
+    # The mean over queries, together the mean latency: "queue", "assembly", "inference"; of a model server "lag", of
+    # the generator, "inference", and "server" for all else: its queue, its own work, the way there and back.
+    stage_s: Dict[str, float]
     wall_s: float
     compared: int = 0  # answers that were compared with the usual ones to their queries
     wrong: int = 0  # of them, those that were others
+    # Of a model server; with the answered ones these are all queries that were sent:
+    malformed: int = 0  # answers of another length
+    refused: int = 0  # too many requests, or unavailable (429, 503)
+    timed_out: int = 0  # by the server (408, 504), or not answered in time
+    failed: int = 0  # any other status, or a broken connection
+    lag_s: List[float] = []  # of each query that was sent, from its scheduled arrival to its sending
 
 
 class Noise(NamedTuple):
@@ -359,7 +374,7 @@ Message = Union[
     Failed,
     Done,
     Pass,
-    BatchSeconds,
+    ServerUse,
     Try,
     Noise,
     Memory,

@@ -6,17 +6,20 @@ there.
 
 import itertools
 from functools import partial
-from typing import Callable, Dict, List, Optional, Union
+from typing import Dict, List, Optional, Union
 
 import numpy as np
 
-from suite.worker.arrivals import Arrivals
+from suite.worker.arrivals import Asked, InProcess, tries
 from suite.worker.case_parts import Serving
 from suite.worker.feed import RESIDENT, synthetic
+from suite.worker.job import ModelServer
 from suite.worker.loop import Loop, Side, Timed
-from suite.worker.messages import BatchSeconds, HostUse, Pass, Try
+from suite.worker.messages import HostUse, Pass, ServerUse, Try
+from suite.worker.model_server import Behind
 from suite.worker.pass_kinds import BY_NAME, OFFLINE
 from suite.worker.predictor import Predictor, overlapped
+from suite.worker.ranks import Outbox
 from workloads.graph import Graph
 
 DISTINCT = 16  # samples, at least, that are asked for in turn
@@ -44,13 +47,18 @@ class Loads:
         self.host_use = use
         return found
 
-    def tries(self, rule: Serving, seconds: float, progress: Callable[..., None]) -> "List[Union[BatchSeconds, Try]]":
-        """Run the load `server`."""
-        samples = synthetic(self._graph, DISTINCT, (self._predictor.setup.seed, 1)).inputs
-        arrivals = Arrivals(self._predictor, samples, rule, progress)
-        taken = arrivals.batch_seconds()
-        capacity = max(count / each for count, each in enumerate(taken, 1))
-        return [BatchSeconds(taken), *arrivals.tries(capacity, seconds)]
+    def tries(
+        self, rule: Serving, seconds: float, server: Optional[ModelServer], outbox: Outbox
+    ) -> "List[Union[ServerUse, Try]]":
+        """Run the load `server`, in process or behind a model server."""
+        setup = self._predictor.setup
+        asked = Asked(self._predictor, synthetic(self._graph, DISTINCT, (setup.seed, 1)).inputs)
+        if server is None:
+            inside = InProcess(asked, rule)
+            return [*tries(inside.attempt, inside.capacity(), seconds, rule, setup.seed, outbox.progress)]
+        with Behind(asked, rule, server, outbox.folder).running() as behind:
+            use, capacity = behind.look()
+            return [use, *tries(behind.attempt, capacity, seconds, rule, setup.seed, outbox.progress)]
 
     def _queries(self, samples: int) -> List[np.ndarray]:
         seed = self._predictor.setup.seed

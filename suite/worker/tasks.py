@@ -48,8 +48,8 @@ def infer(made: Predictor, task: job.Measure, outbox: Outbox) -> None:
     for name in task.passes:
         outbox.send(messages.Phase(name))
         if name == SERVER:
-            with costs_a_note(outbox, name, "not measured"):
-                for each in loads.tries(task.serving, task.sampling.seconds, outbox.progress):
+            with costs_a_note(outbox, name, "not measured", task.model_server is None):
+                for each in loads.tries(task.serving, task.sampling.seconds, task.model_server, outbox):
                     outbox.send(each)
             continue
         outbox.send(loads.run(name))

@@ -1,0 +1,38 @@
+"""The model servers as the controller sees them."""
+
+from suite.contracts.hooks import hookimpl
+from suite.contracts.model_server import ModelServer
+
+PACKAGE = "cluster.model_servers"
+FOLDER = "cluster/model_servers"
+
+SERVERS = [
+    ModelServer(
+        "litserve",
+        "LitServe",
+        "A server in Python: FastAPI in front, workers in processes of their own.",
+        PACKAGE,
+        f"{FOLDER}/litserve_program.py",
+        ("litserve",),
+        "litserve",
+        "tox run -e litserve",
+        "/predict",
+    ),
+    ModelServer(
+        "mosec",
+        "Mosec",
+        "A front end in Rust, workers in Python.",
+        PACKAGE,
+        f"{FOLDER}/mosec_program.py",
+        ("mosec",),
+        "mosec",
+        "tox run -e mosec",
+        "/inference",
+        whole_ms=True,
+    ),
+]
+
+
+@hookimpl
+def stagebench_model_servers() -> list[ModelServer]:
+    return SERVERS

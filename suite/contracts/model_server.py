@@ -1,0 +1,46 @@
+"""The contract of a model server's plugin: what stagebench must know to start it, to ask it and to end it.
+
+The predictor is not in the server's process: the server's program hands the bytes of queries to it
+(`suite.worker.shared_answers`). So any framework's predictor can be behind any server, whose environment needs no
+framework.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from suite.contracts.deep import DEEP
+
+
+@dataclass(frozen=True)
+class ModelServer:
+    """A program that answers queries over HTTP. A plugin returns one instance from `stagebench_model_servers`.
+
+    Queries are requests POST to `path`, in a protocol of `suite.worker.protocols`. The program reads
+    `suite.worker.shared_answers.served()`, listens where that says, and answers by `Answers.of`. It is ended by SIGTERM
+    to all of its processes.
+    """
+
+    __pydantic_config__ = DEEP
+
+    name: str  # in plans and records: no two model servers have one name
+    title: str
+    help: str  # a sentence: what it is
+    package: str  # of the code that runs in its environment
+    program: str  # the file of that package that is run: "cluster/model_servers/mosec_program.py"
+    requires: tuple[str, ...]  # the modules that its environment must have, its own first
+    environment: str  # the tox environment
+    remedy: str  # the command that makes it
+    path: str  # of its address: "/inference"
+    protocol: str = "raw"  # one of suite.worker.protocols
+    batches: bool = True  # False: it answers queries one at a time
+    whole_ms: bool = False  # True: `max_delay_ms` is rounded up to whole milliseconds, one at least
+    since_arrival: bool = False  # whether the delay counts from a query's arrival; False: from when a worker takes it
+    environ: dict[str, str] = field(default_factory=dict)  # variables, such as those that turn off telemetry
+    builds_on: tuple[str, ...] = ()  # further packages that the program imports, but for NumPy and `suite.worker`
+
+    def missing(self, interpreter: Path) -> str | None:
+        """Return what this machine lacks beyond Python modules, with the remedy; None: nothing."""
+        return None
+
+
+INPROCESS = "inprocess"

@@ -1,0 +1,315 @@
+"""A model server in front of this process's predictor, and the generator that asks it.
+
+Three processes: the server, in an environment of its own; this one, which the server reaches through shared memory
+(`suite.worker.shared_answers`), so that any framework's predictor can be behind any server; and the generator, on a
+core of its own. All read one clock.
+"""
+
+import contextlib
+import json
+import math
+import mmap
+import os
+import selectors
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any, Dict, Iterator, List, Tuple
+
+import numpy as np
+
+from suite.worker.arrivals import HOPELESS, Asked, per_query
+from suite.worker.case_parts import Serving
+from suite.worker.contract import Unavailable
+from suite.worker.generator import Target
+from suite.worker.guard import guarded
+from suite.worker.job import ModelServer
+from suite.worker.messages import ServerUse, Try
+from suite.worker.rendezvous import free_port
+from suite.worker.shared_answers import NUMBER, VARIABLE, Served
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+GENERATE = "import sys; sys.path.insert(0, sys.argv[1]); from suite.worker.generator import main; main(sys.argv[2])"
+HOST = "127.0.0.1"
+READY_S = 120.0  # from a server's start to its first answer
+AGAIN_S = 0.05  # between two questions to a server that is not ready
+PATIENCE_S = 10.0  # that a query is waited for, at least; and a server, to end
+CLOSED_S = 1.0  # of a closed loop
+MOST_WORKERS = 16  # that connect; a server may start more processes than it was asked for
+LAST = 5  # lines of its log
+
+
+class ServerEnded(Exception):
+    """A model server that ended while it was asked, never was ready, or left something behind."""
+
+
+class Behind:
+    """This process's predictor behind a model server."""
+
+    def __init__(self, asked: Asked, rule: Serving, server: ModelServer, output: str) -> None:
+        self._asked, self._rule, self._server = asked, rule, server
+        self._log = os.path.join(output, "model-server.log")
+        self._selector = selectors.DefaultSelector()
+        self._places = iter(range(MOST_WORKERS))
+        self._batches: List[Tuple[float, float, int]] = []  # begin and end on this clock, queries
+        self._lines: List[bytes] = []
+
+    @contextlib.contextmanager
+    def running(self) -> "Iterator[Behind]":
+        """Start server and generator, and end them; ServerEnded where that fails."""
+        folder = tempfile.mkdtemp(prefix="stagebench-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+        cores = _cores()
+        try:
+            with contextlib.ExitStack() as ends:
+                self._listen(folder, ends)
+                self._start_server(folder, ends)
+                self._start_generator(folder, cores[-1], ends)
+                ends.callback(_stay_on, cores)
+                _stay_on(cores[:-1] or cores)
+                self._wait_until_ready()
+                yield self
+            self._check_gone()
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    # --- start -----------------------------------------------------------------
+
+    def _listen(self, folder: str, ends: contextlib.ExitStack) -> None:
+        rule, asked = self._rule, self._asked
+        self._told = Served(
+            host=HOST,
+            port=free_port(),
+            batch=asked.predictor.setup.batch,
+            max_delay_ms=rule.max_delay_ms,
+            workers=rule.workers,
+            options={},
+            socket=os.path.join(folder, "predictor"),
+            memory=os.path.join(folder, "memory"),
+            query_bytes=asked.samples[0].nbytes,
+            answer_bytes=asked.right[0].nbytes,
+        )
+        size = self._told.batch * (self._told.query_bytes + self._told.answer_bytes)
+        with open(self._told.memory, "w+b") as file:
+            try:
+                os.posix_fallocate(file.fileno(), 0, MOST_WORKERS * size)
+            except OSError as error:
+                raise Unavailable(
+                    f"{MOST_WORKERS * size:,} bytes for queries and answers do not fit into {folder}: "
+                    f"{error.strerror}; take a smaller batch, or give /dev/shm more room"
+                )
+            memory = mmap.mmap(file.fileno(), 0)
+        whole = np.frombuffer(memory, dtype=np.uint8).reshape(MOST_WORKERS, size)
+        self._queries = whole[:, : self._told.batch * self._told.query_bytes]
+        self._answers = whole[:, self._told.batch * self._told.query_bytes :]
+        listener = socket.socket(socket.AF_UNIX)
+        ends.callback(listener.close)
+        listener.bind(self._told.socket)
+        listener.listen(MOST_WORKERS)
+        self._selector.register(listener, selectors.EVENT_READ, self._accept)
+        ends.callback(self._hang_up)
+
+    def _start_server(self, folder: str, ends: contextlib.ExitStack) -> None:
+        """Start it behind a guard, which ends whatever it leaves."""
+        about = os.path.join(folder, "served.json")
+        with open(about, "w") as file:
+            json.dump(self._told._asdict(), file)
+        environ = dict(os.environ, PYTHONPATH=self._server.bundle, **self._server.environ)
+        environ[VARIABLE] = about
+        self._began = time.perf_counter()
+        with open(self._log, "ab") as log:
+            self._process = subprocess.Popen(
+                guarded(self._server.tokens, PATIENCE_S, PATIENCE_S),
+                env=environ,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        ends.callback(_end, self._process)
+
+    def _start_generator(self, folder: str, core: int, ends: contextlib.ExitStack) -> None:
+        files = {"queries": self._asked.samples, "right": self._asked.right}
+        for name, array in files.items():
+            np.save(os.path.join(folder, name + ".npy"), array)
+        paths = {name: os.path.join(folder, name + ".npy") for name in files}
+        bound = self._asked.bound if self._asked.tells else np.inf
+        patience = max(PATIENCE_S, HOPELESS * self._rule.bound_ms / 1000.0)
+        target = Target(
+            HOST,
+            self._told.port,
+            self._server.path,
+            self._server.protocol,
+            core=core,
+            bound=bound,
+            timeout_s=patience,
+            **paths,
+        )
+        about = os.path.join(folder, "target.json")
+        with open(about, "w") as file:
+            json.dump(target._asdict(), file)
+        self._generator = subprocess.Popen(
+            [sys.executable, "-B", "-u", "-c", GENERATE, ROOT, about],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert self._generator.stdout is not None
+        self._selector.register(self._generator.stdout.fileno(), selectors.EVENT_READ, self._result)
+        ends.callback(_end, self._generator)
+
+    def _wait_until_ready(self) -> None:
+        """Wait for the first right answer; what answers a question about its health may still not answer queries."""
+        while True:
+            found = self._do({"due": [0.0], "hopeless_s": READY_S})
+            if found["latency_s"]:
+                break
+            if time.perf_counter() - self._began > READY_S:
+                self._fail(f"gave no answer within {READY_S:g} s of its start")
+            time.sleep(AGAIN_S)
+        if found["wrong"]:
+            self._fail("answered the first query wrongly")
+        self._ready_s = time.perf_counter() - self._began
+
+    # --- queries ---------------------------------------------------------------
+
+    def look(self) -> Tuple[ServerUse, float]:
+        """Return what closed loops show of the server, and its capacity in answers/s."""
+        server, rule = self._server, self._rule
+        delay = rule.max_delay_ms / 1000.0 if self._told.batch > 1 else 0.0
+        if server.whole_ms and self._told.batch > 1:
+            delay = max(1.0, math.ceil(rule.max_delay_ms)) / 1000.0
+        alone = self._closed_loop(1)
+        beyond = float(np.median(alone["latency_s"])) - self._predictor_s() - delay
+        busy = self._closed_loop(2 * self._told.batch * self._told.workers)
+        gap = float(busy["wall_s"]) * self._told.workers / len(self._batches) - self._predictor_s()
+        capacity = len(busy["latency_s"]) / float(busy["wall_s"])
+        use = ServerUse(server.name, server.version, self._ready_s, delay, server.since_arrival, beyond, gap)
+        return use, capacity
+
+    def _closed_loop(self, in_flight: int) -> Dict[str, Any]:
+        self._batches = []
+        found = self._do({"in_flight": in_flight, "seconds": CLOSED_S})
+        if not found["latency_s"]:
+            self._fail(f"answered none of {in_flight} queries that were sent together")
+        return found
+
+    def _predictor_s(self) -> float:
+        return float(np.mean([end - begin for begin, end, _ in self._batches]))
+
+    def attempt(self, rate: float, due: np.ndarray) -> Try:
+        """Have the generator send queries at these times."""
+        self._batches = []
+        found = self._do({"due": due.tolist(), "hopeless_s": HOPELESS * self._rule.bound_ms / 1000.0})
+        sizes = [count for _, _, count in self._batches]
+        batch_s = [end - begin for begin, end, _ in self._batches]
+        inference = sum(count * seconds for count, seconds in zip(sizes, batch_s)) / max(sum(sizes), 1)
+        latencies, lags = found["latency_s"], found["lag_s"]
+        spent = sum(latencies)
+        stages = {"lag": len(latencies) * float(np.mean(lags)), "inference": len(latencies) * inference}
+        stages["server"] = spent - sum(stages.values())
+        return Try(
+            rate=rate,
+            scheduled=len(due),
+            latency_s=latencies,
+            batches=sizes,
+            batch_s=batch_s,
+            stage_s=per_query(stages, len(latencies)),
+            wall_s=found["wall_s"],
+            compared=found["compared"] * self._asked.tells,
+            wrong=found["wrong"],
+            malformed=found["malformed"],
+            refused=found["refused"],
+            timed_out=found["timed_out"],
+            failed=found["failed"],
+            lag_s=lags,
+        )
+
+    def _do(self, task: Dict[str, Any]) -> Dict[str, Any]:
+        """Have the generator do something, and answer meanwhile; ServerEnded if the server ends."""
+        assert self._generator.stdin is not None
+        self._generator.stdin.write(json.dumps(task).encode() + b"\n")
+        self._generator.stdin.flush()
+        self._lines = []
+        while not (self._lines and self._lines[-1].endswith(b"\n")):
+            for key, _ in self._selector.select(1.0):
+                key.data(key.fileobj)
+            if self._process.poll() is not None:
+                self._fail(f"ended with exit code {self._process.returncode}")
+        found: Dict[str, Any] = json.loads(b"".join(self._lines).decode())
+        return found
+
+    def _result(self, descriptor: int) -> None:
+        line = os.read(descriptor, 1 << 20)
+        if not line:
+            raise RuntimeError(f"the generator of queries ended with exit code {self._generator.wait()}")
+        self._lines.append(line)
+
+    def _accept(self, listener: socket.socket) -> None:
+        link, _ = listener.accept()
+        place = next(self._places, None)
+        if place is None:
+            link.close()
+            return
+        link.sendall(NUMBER.pack(place))
+
+        def answer(link: socket.socket) -> None:
+            self._answer(link, place)
+
+        self._selector.register(link, selectors.EVENT_READ, answer)
+
+    def _answer(self, link: socket.socket, place: int) -> None:
+        begin = time.perf_counter()
+        got = link.recv(NUMBER.size, socket.MSG_WAITALL)
+        if len(got) < NUMBER.size:
+            self._selector.unregister(link)
+            link.close()
+            return
+        count: int = NUMBER.unpack(got)[0]
+        samples = self._asked.samples
+        asked = self._queries[place, : count * self._told.query_bytes].view(samples.dtype)
+        found = self._asked.answers(asked.reshape((count,) + samples.shape[1:]))
+        self._answers[place, : count * self._told.answer_bytes] = np.ascontiguousarray(found).reshape(-1).view(np.uint8)
+        link.sendall(NUMBER.pack(count))
+        self._batches.append((begin, time.perf_counter(), count))
+
+    # --- end -------------------------------------------------------------------
+
+    def _hang_up(self) -> None:
+        for key in list(self._selector.get_map().values()):
+            self._selector.unregister(key.fileobj)
+            if isinstance(key.fileobj, socket.socket):
+                key.fileobj.close()
+
+    def _check_gone(self) -> None:
+        with socket.socket() as probe:
+            if probe.connect_ex((HOST, self._told.port)) == 0:
+                self._fail(f"has ended, and something still listens at its port {self._told.port}")
+
+    def _fail(self, what: str) -> None:
+        with open(self._log, errors="replace") as log:
+            last = [line.strip() for line in log if line.strip()][-LAST:]
+        said = "; its last lines: " + " | ".join(last) if last else ", and wrote nothing"
+        raise ServerEnded(f"the model server {self._server.name} {what}{said}")
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    process.terminate()
+    try:
+        process.wait(2.0 * PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _cores() -> List[int]:
+    """Return the cores that this process may use; the last one is the generator's."""
+    return sorted(os.sched_getaffinity(0))
+
+
+def _stay_on(cores: List[int]) -> None:
+    """Leave the other cores, with every thread."""
+    for name in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError):  # it has ended
+            os.sched_setaffinity(int(name), cores)

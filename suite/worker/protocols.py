@@ -1,0 +1,50 @@
+"""How a query of one sample, and its answer, are written in a request of HTTP, and in what comes back.
+
+`raw`: the numbers as bytes, both ways. `v2`: the Open Inference Protocol with its binary extension
+(https://github.com/kserve/open-inference-protocol; the extension: Triton's protocol/extension_binary_data). `json`:
+{"inputs": [sample]}, and a list of answers, alone or as "predictions".
+"""
+
+import json
+from typing import Dict, Optional
+
+import numpy as np
+
+V2_TYPES = {"float32": "FP32", "float64": "FP64", "int32": "INT32", "int64": "INT64"}
+V2_HEADER = "inference-header-content-length"
+PROTOCOLS = ("raw", "v2", "json")
+
+
+def request(protocol: str, host: str, path: str, sample: np.ndarray) -> bytes:
+    """Return a request, whole."""
+    body, fields = sample.tobytes(), {"Content-Type": "application/octet-stream"}
+    if protocol == "json":
+        body, fields = json.dumps({"inputs": [sample.tolist()]}).encode(), {"Content-Type": "application/json"}
+    elif protocol == "v2":
+        query = {
+            "name": "query",
+            "shape": [1] + list(sample.shape),
+            "datatype": V2_TYPES[str(sample.dtype)],
+            "parameters": {"binary_data_size": len(body)},
+        }
+        answer = {"name": "answer", "parameters": {"binary_data": True}}
+        head = json.dumps({"inputs": [query], "outputs": [answer]}).encode()
+        body, fields[V2_HEADER] = head + body, str(len(head))
+    lines = [f"POST {path} HTTP/1.1", f"Host: {host}", f"Content-Length: {len(body)}"]
+    lines += [f"{name}: {value}" for name, value in fields.items()]
+    return "\r\n".join(lines + ["", ""]).encode() + body
+
+
+def answer(protocol: str, fields: Dict[str, str], body: bytes, like: np.ndarray) -> Optional[np.ndarray]:
+    """Return the answer, of the shape and type of `like`; None if it is not one. `fields` have lower case names."""
+    if protocol == "v2":
+        length = fields.get(V2_HEADER, "")
+        body = body[int(length) :] if length.isdigit() else b""
+    if protocol == "json":
+        try:
+            told = json.loads(body.decode())
+            found = np.asarray(told.get("predictions") if isinstance(told, dict) else told, like.dtype)
+        except (ValueError, TypeError):
+            return None
+        return found.reshape(like.shape) if found.size == like.size else None
+    return np.frombuffer(body, like.dtype).reshape(like.shape) if len(body) == like.nbytes else None

@@ -1,0 +1,72 @@
+"""A predictor's answers, for a model server's process: queries and answers lie in memory that both share.
+
+A file holds a place for each worker of the server: its queries, then its answers. A number through a socket says how
+many queries lie there; the same number back says that their answers do.
+
+Oldest Python: 3.6, standard library only: it runs in a model server's own environment.
+"""
+
+import json
+import mmap
+import os
+import socket
+import struct
+from typing import Any, List, NamedTuple, Sequence
+
+NUMBER = struct.Struct("<i")
+VARIABLE = "STAGEBENCH_SERVED"  # names the file of `Served`
+
+
+class Served(NamedTuple):
+    """What a model server is told: where it listens, how it batches, and where the predictor is."""
+
+    host: str
+    port: int
+    batch: int  # queries that are answered together, at most
+    max_delay_ms: float  # that the oldest of them waits for others
+    workers: int
+    options: dict  # the server's own, by its own names
+    socket: str
+    memory: str  # the shared file
+    query_bytes: int  # of a query of one sample
+    answer_bytes: int
+
+
+def served() -> Served:
+    """Return what this process was told."""
+    with open(os.environ[VARIABLE]) as stream:
+        return Served(**json.load(stream))
+
+
+class Answers:
+    """One worker's way to the predictor; a worker that forks makes its own afterwards."""
+
+    def __init__(self, told: Served) -> None:
+        """Connect; ConnectionError if the predictor is gone, or has no place left for a worker."""
+        self._told = told
+        self._link = socket.socket(socket.AF_UNIX)
+        self._link.connect(told.socket)
+        place = self._number()
+        with open(told.memory, "r+b") as file:
+            whole = memoryview(mmap.mmap(file.fileno(), 0))
+        size = told.batch * (told.query_bytes + told.answer_bytes)
+        self._queries = whole[place * size : place * size + told.batch * told.query_bytes]
+        self._answers = whole[place * size + told.batch * told.query_bytes : (place + 1) * size]
+
+    def of(self, queries: Sequence[Any]) -> List[bytes]:
+        """Return the answers to queries, which are bytes; ValueError for one of another length."""
+        size = self._told.query_bytes
+        for number, query in enumerate(queries):
+            if len(query) != size:
+                raise ValueError(f"a query has {len(query)} bytes, not {size}")
+            self._queries[number * size : (number + 1) * size] = query
+        self._link.sendall(NUMBER.pack(len(queries)))
+        size = self._told.answer_bytes
+        return [bytes(self._answers[number * size : (number + 1) * size]) for number in range(self._number())]
+
+    def _number(self) -> int:
+        got = self._link.recv(NUMBER.size, socket.MSG_WAITALL)
+        if len(got) < NUMBER.size:
+            raise ConnectionError("the predictor has closed the connection")
+        number: int = NUMBER.unpack(got)[0]
+        return number
