@@ -48,7 +48,8 @@ class AtRate:
         waits = np.concatenate([np.asarray(each.lag_s) for each in self.tries])
         if not len(waits) or self.saturated:
             return False
-        return bool(np.quantile(waits, 0.99) > min(LATE_S, LATE * np.quantile(self.latencies, 0.99)))
+        answered = self.latencies[np.isfinite(self.latencies)]
+        return bool(np.quantile(waits, 0.99) > min(LATE_S, LATE * np.quantile(answered, 0.99)))
 
     @property
     def batch(self) -> float:
@@ -147,7 +148,7 @@ class Served:
             station = Station(*station[:2], delay, since_arrival, max(0.0, gap), max(0.0, alone - gap))
         model = queueing.latencies(at.rate, station, at.tries[0].scheduled)
         return {
-            share: Compared(float(np.quantile(at.latencies, share)), float(np.quantile(model, share)))
+            share: Compared(*(float(np.quantile(each, share, method="inverted_cdf")) for each in (at.latencies, model)))
             for share in (0.5, rule.bound_share)
         }
 

@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from suite.cli.data import sets
+from suite.cli.listing import problem_of
 from suite.cli.options import Json
 from suite.cli.output import Row, say, show_json, show_rows
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import Placement
 from suite.contracts.launcher import Launcher, starters
+from suite.contracts.model_server import ModelServer
 from suite.errors import RequestError, Unavailable
 from suite.plugin_errors import ask
-from suite.plugins import adapters, launchers
+from suite.plugins import adapters, launchers, model_servers
 
 if TYPE_CHECKING:
     from suite.processes.interpreters import Interpreter
@@ -39,6 +41,7 @@ def doctor(as_json: Json = False) -> None:
         "ready": any(row["ready"] for row in rows if row["framework"]),
         "adapters": rows,
         "launchers": [launcher_state(launcher, rows) for launcher in launchers().values()],
+        "model_servers": [model_server_state(server) for server in model_servers().values()],
         "data": sets(),
         "host": about,
         "warnings": host_warnings(about),
@@ -126,6 +129,18 @@ def launcher_state(launcher: Launcher, rows: list[Row]) -> Row:
     }
 
 
+def model_server_state(server: ModelServer) -> Row:
+    """Return whether a model server is installed, and the command that makes its environment."""
+    problem = problem_of(server)
+    return {
+        "name": server.name,
+        "title": server.title,
+        "ready": not problem,
+        "missing": problem,
+        "remedy": server.remedy,
+    }
+
+
 def _print(state: dict[str, Any]) -> None:
     rows = [
         {
@@ -143,6 +158,8 @@ def _print(state: dict[str, Any]) -> None:
         for row in state["launchers"]
     ]
     show_rows(starting, ("name", "ready", "title", "for"), "Launchers")
+    say("")
+    show_rows(state["model_servers"], ("name", "ready", "title"), "Model servers")
     say("")
     show_rows(state["data"], ("name", "made", "path"), "Data sets")
     say("")
@@ -167,8 +184,8 @@ def _print(state: dict[str, Any]) -> None:
             problems.append(f"{row['name']}: {row['remedy']}")
         for problem in problems:
             say(f"- {problem}")
-    for row in (*state["launchers"], *state["data"]):
-        if row["remedy"]:
+    for row in (*state["launchers"], *state["data"], *state["model_servers"]):
+        if row["remedy"] and not row.get("ready"):
             say(f"- {row['name']}: {row['remedy']}")
     for warning in state["warnings"]:
         say(f"- {warning}")

@@ -1,8 +1,8 @@
-"""`stagebench list`: the installed adapters, workloads, strategies, formats, launchers, backends and plans."""
+"""`stagebench list`: the installed adapters, workloads, strategies, launchers, model servers, plans and more."""
 
 import shutil
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -10,13 +10,17 @@ from suite.cli.options import Json
 from suite.cli.output import Row, show_rows
 from suite.contracts.adapter import KINDS, Adapter
 from suite.contracts.launcher import starters
-from suite.plugins import adapters, launchers, workloads
+from suite.errors import StagebenchError
+from suite.plugins import adapters, launchers, model_servers, workloads
+
+if TYPE_CHECKING:
+    from suite.processes.interpreters import Needs
 
 WIDE = 100  # columns of a terminal that hold all that a table has
 group = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="List adapters, workloads, strategies, formats, launchers, backends or plans.",
+    help="List adapters, workloads, strategies, formats, launchers, backends, model servers or plans.",
 )
 
 
@@ -112,17 +116,11 @@ def list_launchers(as_json: Json = False) -> None:
 @group.command("backends")
 def list_backends(as_json: Json = False) -> None:
     """List the backends that `stagebench comm` measures, and whether each is installed here."""
-    from suite.errors import StagebenchError
     from suite.plan.collectives import offers
-    from suite.processes.interpreters import find
 
     rows: list[Row] = []
     for offer in offers().values():
-        backend, problem = offer.backend, ""
-        try:
-            find(offer.needs)
-        except StagebenchError as error:
-            problem = str(error)
+        backend, problem = offer.backend, problem_of(offer.needs)
         rows.append(
             {
                 "backend": backend.name,
@@ -138,6 +136,26 @@ def list_backends(as_json: Json = False) -> None:
     show_rows(rows, ("backend", "adapter", "device", "here", "operations", "types", "help"), as_json=as_json)
 
 
+@group.command("model-servers")
+def list_model_servers(as_json: Json = False) -> None:
+    """List the model servers that the load `server` may be behind, and whether each is installed here."""
+    rows: list[Row] = [
+        {
+            "name": server.name,
+            "title": server.title,
+            "here": not (problem := problem_of(server)),
+            "problem": problem,
+            "protocol": server.protocol,
+            "batches": server.batches,
+            "telemetry off by": [f"{name}={value}" for name, value in server.environ.items()],
+            "environment": server.environment,
+            "help": server.help,
+        }
+        for server in model_servers().values()
+    ]
+    show_rows(rows, ("name", "here", "protocol", "batches", "help"), as_json=as_json)
+
+
 @group.command("plans")
 def list_plans(as_json: Json = False) -> None:
     """List the ready-made plans; `stagebench run NAME` runs one, `--scale SCALE` a smaller version of it."""
@@ -148,6 +166,17 @@ def list_plans(as_json: Json = False) -> None:
         {"name": plan.name, "scales": list(plan.scales), "title": plan.title, "file": str(plan.file)} for plan in plans
     ]
     show_rows(rows, ("name", "scales", "title", "file"), as_json=as_json)
+
+
+def problem_of(needs: "Needs") -> str:
+    """Return why no interpreter here has what something needs; "": one has."""
+    from suite.processes.interpreters import find
+
+    try:
+        find(needs)
+    except StagebenchError as error:
+        return str(error)
+    return ""
 
 
 def adapter_row(adapter: Adapter) -> Row:

@@ -295,6 +295,9 @@ class Behind:
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
     process.terminate()
     try:
         process.wait(2.0 * PATIENCE_S)

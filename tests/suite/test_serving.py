@@ -6,7 +6,7 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from suite.analysis.queueing import latencies
+from suite.analysis.queueing import Station, latencies
 from suite.analysis.serving import served
 from suite.worker.case_parts import Serving
 from suite.worker.messages import Try
@@ -15,25 +15,24 @@ from suite.worker.messages import Try
 @pytest.mark.parametrize("load", [0.3, 0.7])
 def test_batches_of_one_wait_as_pollaczek_and_khinchine_say(load):
     seconds = 0.01
-    waits = fmean(latencies(load / seconds, (seconds,), 0.0, 50_000)) - seconds
+    waits = fmean(latencies(load / seconds, Station((seconds,)), 50_000)) - seconds
     assert waits == pytest.approx(load * seconds / (2 * (1 - load)), rel=0.1)
-    begins_empty = fmean(latencies(load / seconds, (seconds,), 0.0, 20)) - seconds
+    begins_empty = fmean(latencies(load / seconds, Station((seconds,)), 20)) - seconds
     assert begins_empty < waits
 
 
 def test_a_lone_query_waits_for_the_whole_delay_and_a_full_batch_for_none():
-    assert np.quantile(latencies(0.01, (0.001,) * 4, 0.05, 100), 0.5) == pytest.approx(0.051)
-    assert np.quantile(latencies(1e6, (1e-9,) * 4, 0.05, 100), 0.9) < 0.001
+    assert np.quantile(latencies(0.01, Station((0.001,) * 4, delay_s=0.05), 100), 0.5) == pytest.approx(0.051)
+    assert np.quantile(latencies(1e6, Station((1e-9,) * 4, delay_s=0.05), 100), 0.9) < 0.001
 
 
-def tries(rate, seconds, answered=64):
+def tries(rate, seconds, answered=64, **more):
     stages = {"queue": 0.0, "assembly": 0.0, "inference": seconds}
-    return Try(rate, 64, [seconds] * answered, [1] * answered, stages, 1.0)
+    return Try(rate, 64, [seconds] * answered, [1] * answered, [seconds] * answered, stages, 1.0, **more)
 
 
 def keeping(*found, **rule):
-    whole = served({("a", 0): (found, [0.001])})
-    found = whole.keeping(Serving(bound_share=0.9, **rule))
+    found = served({("a", 0): (found, None)}).keeping(Serving(bound_share=0.9, **rule))
     return found and (found.rate.value, found.at_least)
 
 
@@ -47,4 +46,36 @@ def test_the_rate_lies_between_the_tries_around_the_bound():
 
 
 def test_a_case_without_the_load_has_none():
-    assert served({("a", 0): ([], [])}) is None
+    assert served({("a", 0): ([], None)}) is None
+
+
+def test_a_delay_may_count_from_when_the_server_takes_a_query():
+    taken = Station((0.01,) * 4, delay_s=0.01, since_arrival=False)
+    assert fmean(latencies(90.0, taken, 1000)) > fmean(latencies(90.0, taken._replace(since_arrival=True), 1000))
+
+
+def test_a_server_s_own_time_is_on_every_query_and_between_batches():
+    lone = Station((0.01,), gap_s=0.005, beyond_s=0.002)
+    assert min(latencies(0.01, lone, 100)) == pytest.approx(0.012)
+    assert fmean(latencies(60.0, lone, 1000)) > fmean(latencies(60.0, lone._replace(gap_s=0.0), 1000))
+
+
+def test_a_query_without_an_answer_is_infinitely_late():
+    lags = {"lag_s": [0.0] * 64}
+    lost = tries(100, 0.01, answered=50, refused=14, **lags)
+    assert keeping(lost, bound_ms=30) is None
+    assert keeping(tries(100, 0.01, **lags), bound_ms=30) == (100, True)
+    assert served({("a", 0): ([lost], None)}).unanswered == 14
+
+
+@pytest.mark.parametrize(("lag", "seconds", "kept"), [(4e-4, 0.01, 1), (6e-4, 0.01, 0), (4e-4, 0.003, 0)])
+def test_rates_whose_queries_were_sent_late_are_left_out(lag, seconds, kept):
+    found = served({("a", 0): ([tries(100, seconds, lag_s=[lag] * 64)], None)})
+    assert (len(found.first), found.late) == (kept, 1 - kept)
+
+
+def test_the_model_is_given_the_batches_at_the_other_rates():
+    found = served({("a", 0): ([tries(10, 0.02), tries(20, 0.01)], None)})
+    slow, quick = (found.compared(at, 1, Serving(bound_share=0.9))[0.5] for at in found.first)
+    assert (slow.measured, quick.measured) == (0.02, 0.01)
+    assert (slow.predicted, quick.predicted) == (pytest.approx(0.01), pytest.approx(0.02))

@@ -1,40 +1,12 @@
 """The load `server`: a query waits for its batch, and its answer is its own."""
 
-import time
-
 import numpy as np
 import pytest
 
-from suite.worker.arrivals import Arrivals
+from suite.worker.arrivals import Asked, InProcess, tries
 from suite.worker.case_parts import Serving
-from suite.worker.contract import Joined, Unsupported
-from suite.worker.predictor import Predictor
-from tests.support import trainers
-
-SAMPLES = np.arange(8.0, dtype=np.float32).reshape(8, 1) + 1
-
-
-class Echo(Predictor):
-    """Answers with the samples, after some seconds a batch and some a query."""
-
-    each_s, batch_s, sizes = 0.0, 0.0, ()
-
-    def start(self):
-        return Joined(0, 1, "none", {})
-
-    def load(self, graph, tensors):
-        pass
-
-    def place(self, inputs):
-        self.sizes = {*self.sizes, len(inputs)}
-        return inputs
-
-    def run(self, placed):
-        time.sleep(self.batch_s + self.each_s * len(placed))
-        return placed
-
-    def fetch(self, found):
-        return found
+from suite.worker.contract import Unsupported
+from tests.support.echo import SAMPLES, Echo, echo
 
 
 class Swapping(Echo):
@@ -44,22 +16,19 @@ class Swapping(Echo):
         return found[::-1]
 
 
-def tried(predictor, rate, **rule):
-    arrivals = Arrivals(predictor, SAMPLES, Serving(**{"bound_share": 0.9, **rule}), lambda **_: None)
-    return [each for each in arrivals.tries(1.001 * rate, 0.0) if each.rate == pytest.approx(rate)]
-
-
-def echo(kind=Echo, batch=4, **values):
-    made = kind(trainers.setup(batch=batch))
-    for name, value in values.items():
-        setattr(made, name, value)
-    return made
+def tried(predictor, rate, **values):
+    """Tries at a rate that is less than the capacity by a thousandth."""
+    rule = Serving(**{"bound_share": 0.9, **values})
+    attempt = InProcess(Asked(predictor, SAMPLES), rule).attempt
+    found = tries(attempt, 1.001 * rate, 0.0, rule, predictor.setup.seed, lambda **_: None)
+    return [each for each in found if each.rate == pytest.approx(rate)]
 
 
 def test_every_query_is_answered_once_and_its_latency_has_three_parts():
     for each in tried(echo(each_s=1e-4), 1000.0):
         assert sum(each.batches) == len(each.latency_s) == each.scheduled
         assert max(each.batches) <= 4
+        assert len(each.batch_s) == len(each.batches)
         assert sum(each.stage_s.values()) == pytest.approx(np.mean(each.latency_s))
         assert min(each.latency_s) >= 1e-4
         assert (each.compared, each.wrong) == (each.scheduled, 0)
@@ -81,13 +50,13 @@ def test_swapped_answers_are_counted():
 
 
 def test_answers_that_are_alike_are_not_compared():
-    alike = Arrivals(echo(), 1 + 1e-6 * SAMPLES, Serving(bound_share=0.9), lambda **_: None)
-    assert {each.compared for each in alike.tries(1000.0, 0.0)} == {0}
+    alike = InProcess(Asked(echo(), 1 + 1e-6 * SAMPLES), Serving())
+    assert alike.attempt(1000.0, np.arange(4) / 1000.0).compared == 0
 
 
 def test_few_shapes_are_asked_of_what_compiles():
     predictor = echo(batch=6, compiles=True)
-    Arrivals(predictor, SAMPLES, Serving(), lambda **_: None).batch_seconds()
+    InProcess(Asked(predictor, SAMPLES), Serving()).capacity()
     assert predictor.sizes == {1, 2, 4, 6}
 
 

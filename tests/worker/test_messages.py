@@ -23,8 +23,10 @@ EVERY = [
     messages.Pass("io_only", 16, True, [0.5], [0.25, 0.25], 0.5),
     messages.Pass("staged", 16, False, [0.5], [0.25], 0.25, stage_s={"io": [0.25]}, loss=0.5),
     messages.Pass("compute_only", 16, True, [0.5], [0.25], 0.25, pairs_s=[(0.3, 0.25), (0.31, 0.26)]),
-    messages.BatchSeconds([0.01, 0.015]),
-    messages.Try(100.0, 3, [0.01, 0.02, 0.015], [1, 2], {"queue": 0.005, "assembly": 0.0, "inference": 0.01}, 0.03),
+    messages.ServerUse("mosec", "0.9.8", 1.5, 0.002, False, 0.001, 0.0004),
+    messages.Try(
+        100.0, 3, [0.01, 0.02], [1, 1], [0.01, 0.02], {"lag": 0, "server": 0.005, "inference": 0.01}, 0.03, failed=1
+    ),
     messages.Noise([0.003], [0.004], messages.HostUse(1.5, 2.5, 0.5, 2, clock_hz=2.5e9)),
     messages.Noise([], [], messages.HostUse(1.5, 2.5, 0.5, 2, gpus=[messages.GpuUse("GPU-1", throttled_by=[])])),
     messages.Memory(1 << 30),

@@ -1,0 +1,110 @@
+"""A model server that works, and what is said of one that does not."""
+
+import socket
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from suite.worker import model_server
+from suite.worker.arrivals import Asked
+from suite.worker.case_parts import Serving
+from suite.worker.job import ModelServer
+from suite.worker.model_server import Behind, ServerEnded
+from tests.support.echo import SAMPLES, echo
+from tests.support.started import running_in
+
+CHECKOUT = Path(__file__).parents[3]
+PROGRAM = Path(__file__).with_name("plain_program.py")
+DUE = np.arange(1.0, 41.0) / 100.0
+
+
+@pytest.fixture
+def behind(tmp_path):
+    """Gives an echo behind the server with a fault."""
+
+    def made(fault="", **rule):
+        environ = {"FAULT": fault}
+        server = ModelServer("plain", "1", [sys.executable, str(PROGRAM)], str(CHECKOUT), "/", environ=environ)
+        return Behind(Asked(echo(), SAMPLES), Serving(**rule), server, str(tmp_path))
+
+    return made
+
+
+def test_every_query_is_answered_and_its_latency_has_three_parts(behind):
+    with behind().running() as server:
+        use, capacity = server.look()
+        found = server.attempt(100.0, DUE)
+    assert (use.name, use.version) == ("plain", "1")
+    assert use.ready_s > 0
+    assert use.alone_s > 0
+    assert capacity > 0
+    assert len(found.latency_s) == len(found.lag_s) == sum(found.batches) == found.compared == found.scheduled == 40
+    assert (found.wrong, found.malformed, found.refused, found.timed_out, found.failed) == (0,) * 5
+    assert set(found.stage_s) == {"lag", "server", "inference"}
+    assert sum(found.stage_s.values()) == pytest.approx(np.mean(found.latency_s))
+    assert min(found.lag_s) >= 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "count"),
+    [
+        ("swaps", "wrong"),
+        ("says nothing", "malformed"),
+        ("refuses", "refused"),
+        ("gives up", "timed_out"),
+        ("fails", "failed"),
+    ],
+)
+def test_what_became_of_each_query_is_counted(behind, fault, count):
+    with behind(fault).running() as server:
+        server.attempt(100.0, DUE[:3])
+        found = server.attempt(100.0, DUE)
+    assert getattr(found, count) == 40
+    lost = found.malformed + found.refused + found.timed_out + found.failed
+    assert len(found.latency_s) + lost == found.scheduled
+    assert (count == "wrong") == (lost == 0)
+
+
+def test_a_queue_that_grows_beyond_hope_ends_the_try(behind):
+    with behind(bound_ms=1e-3).running() as server:
+        found = server.attempt(1e6, np.arange(2000) / 1e6)
+    assert len(found.latency_s) == len(found.lag_s) < found.scheduled
+
+
+def test_a_server_that_ends_is_named_with_its_last_words(behind):
+    said = "the model server plain ended with exit code 3; its last lines: no more"
+    with pytest.raises(ServerEnded, match=said), behind("dies").running() as server:
+        server.attempt(100.0, DUE)
+
+
+def test_a_server_that_never_is_ready_is_named(behind, monkeypatch):
+    monkeypatch.setattr(model_server, "READY_S", 1.0)
+    said = "the model server plain gave no answer within 1 s of its start, and wrote nothing"
+    with pytest.raises(ServerEnded, match=said), behind("never is ready").running():
+        pass
+
+
+def test_a_first_answer_that_is_wrong_ends_it(behind):
+    with pytest.raises(ServerEnded, match="answered the first query wrongly"), behind("lies").running():
+        pass
+
+
+def test_what_a_server_leaves_is_ended(behind):
+    with behind("leaves a process").running() as server:
+        folder = Path(server._told.memory).parent
+        assert len(running_in(folder)) == 3, "the guard starts elsewhere or here, the server and its child"
+    assert running_in(folder) == []
+    assert not folder.exists()
+
+
+def test_what_still_listens_is_named(behind):
+    with behind().running() as server:
+        port = server._told.port
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", port))
+        other.listen()
+        with pytest.raises(ServerEnded, match=f"has ended, and something still listens at its port {port}"):
+            server._check_gone()
