@@ -1,6 +1,6 @@
 """The load `server`: latency by rate, measured and by a model of the queue, and where a query's time goes."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 from markupsafe import Markup
 
@@ -9,7 +9,7 @@ from reports.charts.lines import Line, Lines
 from reports.pages.run import Report, Section
 from suite.analysis.comparability import group
 from suite.analysis.latency import words_of
-from suite.analysis.panels import SHOWN, Name, behind, by_group, title
+from suite.analysis.panels import SHOWN, Name, Panel, behind, by_group, title
 from suite.analysis.rows import Row
 from suite.analysis.serving import AtRate, Served
 from suite.analysis.wording import milliseconds, number, percent
@@ -37,6 +37,7 @@ def serving(report: Report) -> Section | None:
     body: Cells = [report.cut(rows, "cases"), *report.few("serving", charts[: 2 * CHARTS], CHARTS)]
     body.append(table("Queries that arrive at random", heads, *report.bodies(panels, _cells)) if rows else None)
     body += [_best(of) for of in grouped([row for row in rows if row.sound], _setting).values() if len(of) > 1]
+    body.append(_servers(panels))
     late = sum(row.served.late for row in rows if row.served)
     body.append(note(f"Left out, since the generator was late: {counted(late, 'rate')}.") if late else None)
     refused = {str(each.about.notes[SERVER]) for row in asked for each in row.measured if SERVER in each.about.notes}
@@ -66,13 +67,29 @@ _DEFINITIONS = (
     "through shared memory. The generator’s lag lasts from a query’s scheduled arrival to its sending; a rate is left "
     "out where the lag’s p99 exceeds 0.5 ms or a tenth of the latency’s. Rates go up to what full batches reach, by a "
     "quarter each; each is tried twice, forth and back. A try ends early when its oldest query has waited five times "
-    "the bound. Whether a rate keeps the bound is judged by LoadGen’s early-stopping percentile, to which a query "
-    "without an answer is infinitely late; the rate is interpolated between two tries, in logarithms, and “at least” where no "
+    "the bound. Whether a rate keeps the bound is judged by LoadGen’s early-stopping percentile; a query without an "
+    "answer is infinitely late. The rate is interpolated between two tries, in logarithms, and “at least” where no "
     "larger one was tried to its end. Lag, queue and server, and inference are the parts of a latency, at the largest "
     "rate that keeps the bound. The first answers of a try, up to 256 MiB, are compared with the usual ones to their "
     "queries. Charts show plain quantiles; the model simulates tries of the same length with the seconds of batches "
     "at the other rates, and of a server with what a single query and an unbroken row of batches took beyond them."
 )
+CACHED = 0.9  # of the latency of distinct queries: one and the same query again is answered from a cache
+
+
+def _servers(panels: Sequence[Panel]) -> Markup | None:
+    """Return what the model servers took, of the first process of each case."""
+    found = [(name, row.served.model_server) for panel in panels for name, row in panel.pairs if row.served]
+    lines: list[Cells] = []
+    for name, seen in found:
+        if seen:
+            mib = number(seen.resident_bytes / 2**20)
+            again = f"{percent(seen.same_s)}{': from a cache?' * (seen.same_s < CACHED)}"
+            own = [milliseconds(seen.alone_s), str(seen.processes), mib, number(seen.cores), again]
+            lines.append([name.words, f"{seen.name} {seen.version}", number(seen.ready_s), *own])
+    heads = "Case | model server | first right answer after, s | beyond inference, ms | processes | memory, MiB"
+    heads += " | cores busy | latency of one query again and again"
+    return table("What model servers take", heads, lines) if lines else None
 
 
 def _best(rows: list[Row]) -> Markup:

@@ -144,8 +144,9 @@ class Served:
         others = [each for other in self.first if other is not at or len(self.first) == 1 for each in other.tries]
         station = _station(others, most)._replace(delay_s=rule.max_delay_ms / 1000 if most > 1 else 0.0)
         if self.model_server:
-            _, _, _, delay, since_arrival, alone, gap = self.model_server
-            station = Station(*station[:2], delay, since_arrival, max(0.0, gap), max(0.0, alone - gap))
+            seen = self.model_server
+            gap, beyond = max(0.0, seen.gap_s), max(0.0, seen.alone_s - max(0.0, seen.gap_s))
+            station = Station(*station[:2], seen.delay_s, seen.since_arrival, gap, beyond)
         model = queueing.latencies(at.rate, station, at.tries[0].scheduled)
         return {
             share: Compared(*(float(np.quantile(each, share, method="inverted_cdf")) for each in (at.latencies, model)))

@@ -10,6 +10,7 @@ Oldest Python: 3.6.
 import asyncio
 import contextlib
 import gc
+import itertools
 import json
 import os
 import select
@@ -119,7 +120,8 @@ class Generator:
     """Runs tasks, each a dictionary of JSON with its result as another.
 
     {"due": [seconds, ...], "hopeless_s": seconds}: queries at these times after the begin, until the oldest one that
-    waits has waited so long; {"in_flight": number, "seconds": seconds}: so many at any time (a closed loop).
+    waits has waited so long; {"in_flight": number, "seconds": seconds}: so many at any time (a closed loop); "same":
+    true has them all ask for one sample.
     """
 
     def __init__(self, target: Target, loop: Any) -> None:
@@ -171,8 +173,8 @@ class Generator:
                 await asyncio.sleep(0)  # answers are read even where sending is late
         return lags
 
-    async def _closed_loop(self, begin: float, in_flight: int, seconds: float) -> List[float]:
-        numbers = iter(range(sys.maxsize))
+    async def _closed_loop(self, begin: float, in_flight: int, seconds: float, same: bool = False) -> List[float]:
+        numbers = itertools.count(0, len(self._requests) if same else 1)
 
         def more() -> None:
             if time.perf_counter() - begin < seconds:

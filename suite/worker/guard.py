@@ -163,18 +163,22 @@ class Children:
 
 def signal_descendants(number: int) -> None:
     """Send a signal to all processes below this one."""
+    for pid in descendants(os.getpid()):
+        with suppress(OSError):  # it has ended, or is another user's
+            os.kill(pid, number)
+
+
+def descendants(pid: int) -> list:
+    """Return the processes below one, parents before their children."""
     children: dict = {}  # by their parent
     for name in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError), open(f"/proc/{name}/stat", "rb") as stream:
             parent = int(stream.read().rpartition(b")")[2].split()[1])
             children.setdefault(parent, []).append(int(name))
-    parents = [os.getpid()]
-    while parents:
-        below = children.get(parents.pop(), [])
-        parents += below
-        for pid in below:
-            with suppress(OSError):  # it has ended, or is another user's
-                os.kill(pid, number)
+    found = [pid]
+    for parent in found:
+        found += children.get(parent, [])
+    return found[1:]
 
 
 def leave(status: int) -> None:

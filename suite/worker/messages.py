@@ -192,6 +192,10 @@ class ServerUse(NamedTuple):
     since_arrival: bool  # whether it waits from its arrival, or from when a worker takes it
     alone_s: float  # of a query with no other under way, beyond its delay and the predictor's time; the median
     gap_s: float  # between two batches of the predictor while there always are queries; the mean
+    same_s: float  # latency where all queries are one and the same, over that of distinct ones: less, from a cache
+    processes: int  # of the server, at the end
+    resident_bytes: int  # of all of them
+    cores: float  # that they kept busy during the tries, in the mean
 
 
 class Try(NamedTuple):

@@ -25,7 +25,7 @@ from suite.worker.arrivals import HOPELESS, Asked, per_query
 from suite.worker.case_parts import Serving
 from suite.worker.contract import Unavailable
 from suite.worker.generator import Target
-from suite.worker.guard import guarded
+from suite.worker.guard import descendants, guarded, lines_of
 from suite.worker.job import ModelServer
 from suite.worker.messages import ServerUse, Try
 from suite.worker.rendezvous import free_port
@@ -37,7 +37,7 @@ HOST = "127.0.0.1"
 READY_S = 120.0  # from a server's start to its first answer
 AGAIN_S = 0.05  # between two questions to a server that is not ready
 PATIENCE_S = 10.0  # that a query is waited for, at least; and a server, to end
-CLOSED_S = 1.0  # of a closed loop
+CLOSED_S, TURNS = 1.0, 4  # of closed loops; turns of distinct queries and of one and the same
 MOST_WORKERS = 16  # that connect; a server may start more processes than it was asked for
 LAST = 5  # lines of its log
 
@@ -174,23 +174,39 @@ class Behind:
 
     # --- queries ---------------------------------------------------------------
 
-    def look(self) -> Tuple[ServerUse, float]:
-        """Return what closed loops show of the server, and its capacity in answers/s."""
-        server, rule = self._server, self._rule
-        delay = rule.max_delay_ms / 1000.0 if self._told.batch > 1 else 0.0
-        if server.whole_ms and self._told.batch > 1:
-            delay = max(1.0, math.ceil(rule.max_delay_ms)) / 1000.0
-        alone = self._closed_loop(1)
-        beyond = float(np.median(alone["latency_s"])) - self._predictor_s() - delay
-        busy = self._closed_loop(2 * self._told.batch * self._told.workers)
-        gap = float(busy["wall_s"]) * self._told.workers / len(self._batches) - self._predictor_s()
-        capacity = len(busy["latency_s"]) / float(busy["wall_s"])
-        use = ServerUse(server.name, server.version, self._ready_s, delay, server.since_arrival, beyond, gap)
-        return use, capacity
+    def capacity(self) -> float:
+        """Return the answers/s of a closed loop of two full batches for each worker, after a look at single queries."""
+        delay_s = self._delay_s()
+        distinct, same = [], []
+        for _ in range(TURNS):
+            found = self._closed_loop(1, CLOSED_S / TURNS)
+            distinct.append(float(np.median(found["latency_s"])))
+            self._alone_s = min(distinct) - self._predictor_s() - delay_s
+            same.append(float(np.median(self._closed_loop(1, CLOSED_S / TURNS, same=True)["latency_s"])))
+        self._same_s = min(same) / min(distinct)
+        found = self._closed_loop(2 * self._told.batch * self._told.workers, CLOSED_S)
+        self._gap_s = float(found["wall_s"]) * self._told.workers / len(self._batches) - self._predictor_s()
+        self._used = _used(self._process.pid)
+        return len(found["latency_s"]) / float(found["wall_s"])
 
-    def _closed_loop(self, in_flight: int) -> Dict[str, Any]:
+    def use(self) -> ServerUse:
+        """Return what was seen of the server; after all tries."""
+        processes, resident, spent, now = _used(self._process.pid)
+        cores = (spent - self._used[2]) / (now - self._used[3])
+        server, ready = self._server, self._ready_s
+        model = (self._delay_s(), server.since_arrival, self._alone_s, self._gap_s)
+        return ServerUse(server.name, server.version, ready, *model, self._same_s, processes, resident, cores)
+
+    def _delay_s(self) -> float:
+        """Return the seconds for which the oldest query of a batch waits."""
+        if self._told.batch == 1:
+            return 0.0
+        delay = self._rule.max_delay_ms
+        return (max(1.0, math.ceil(delay)) if self._server.whole_ms else delay) / 1000.0
+
+    def _closed_loop(self, in_flight: int, seconds: float, same: bool = False) -> Dict[str, Any]:
         self._batches = []
-        found = self._do({"in_flight": in_flight, "seconds": CLOSED_S})
+        found = self._do({"in_flight": in_flight, "seconds": seconds, "same": same})
         if not found["latency_s"]:
             self._fail(f"answered none of {in_flight} queries that were sent together")
         return found
@@ -316,3 +332,12 @@ def _stay_on(cores: List[int]) -> None:
     for name in os.listdir("/proc/self/task"):
         with contextlib.suppress(OSError):  # it has ended
             os.sched_setaffinity(int(name), cores)
+
+
+def _used(pid: int) -> Tuple[int, int, float, float]:
+    """Return the processes below one, their resident bytes, the CPU seconds they have spent, and the time."""
+    ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+    found = ["".join(lines_of(f"/proc/{each}/stat")) for each in descendants(pid)]  # "": it has ended
+    fields = [each.rpartition(")")[2].split() for each in found if each]
+    spent = sum(int(each[11]) + int(each[12]) for each in fields) / ticks
+    return len(fields), page * sum(int(each[21]) for each in fields), spent, time.perf_counter()

@@ -57,8 +57,8 @@ class Loads:
             inside = InProcess(asked, rule)
             return [*tries(inside.attempt, inside.capacity(), seconds, rule, setup.seed, outbox.progress)]
         with Behind(asked, rule, server, outbox.folder).running() as behind:
-            use, capacity = behind.look()
-            return [use, *tries(behind.attempt, capacity, seconds, rule, setup.seed, outbox.progress)]
+            found = tries(behind.attempt, behind.capacity(), seconds, rule, setup.seed, outbox.progress)
+            return [behind.use(), *found]
 
     def _queries(self, samples: int) -> List[np.ndarray]:
         seed = self._predictor.setup.seed

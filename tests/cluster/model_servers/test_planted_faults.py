@@ -34,11 +34,16 @@ def behind(tmp_path):
 
 def test_every_query_is_answered_and_its_latency_has_three_parts(behind):
     with behind().running() as server:
-        use, capacity = server.look()
+        capacity = server.capacity()
         found = server.attempt(100.0, DUE)
+        use = server.use()
     assert (use.name, use.version) == ("plain", "1")
     assert use.ready_s > 0
     assert use.alone_s > 0
+    assert use.same_s > 0
+    assert use.processes == 1
+    assert use.resident_bytes > 1 << 20
+    assert use.cores > 0
     assert capacity > 0
     assert len(found.latency_s) == len(found.lag_s) == sum(found.batches) == found.compared == found.scheduled == 40
     assert (found.wrong, found.malformed, found.refused, found.timed_out, found.failed) == (0,) * 5
