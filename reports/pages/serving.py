@@ -1,5 +1,6 @@
 """The load `server`: latency by rate, measured and by a model of the queue, and where a query's time goes."""
 
+import math
 from collections.abc import Hashable, Sequence
 
 from markupsafe import Markup
@@ -15,6 +16,7 @@ from suite.analysis.serving import AtRate, Served
 from suite.analysis.wording import milliseconds, number, percent
 from suite.contracts.model_server import INPROCESS
 from suite.text import counted, grouped
+from suite.worker.case_parts import ARRIVALS
 from suite.worker.pass_kinds import SERVER
 
 PARTS = (("lag",), ("queue", "assembly", "server"), ("inference",))  # of a latency
@@ -37,7 +39,7 @@ def serving(report: Report) -> Section | None:
     body: Cells = [report.cut(rows, "cases"), *report.few("serving", charts[: 2 * CHARTS], CHARTS)]
     body.append(table("Queries that arrive at random", heads, *report.bodies(panels, _cells)) if rows else None)
     body += [_best(of) for of in grouped([row for row in rows if row.sound], _setting).values() if len(of) > 1]
-    body.append(_servers(panels))
+    body += [_servers(panels), _closed_loops(panels)]
     late = sum(row.served.late for row in rows if row.served)
     body.append(note(f"Left out, since the generator was late: {counted(late, 'rate')}.") if late else None)
     refused = {str(each.about.notes[SERVER]) for row in asked for each in row.measured if SERVER in each.about.notes}
@@ -148,12 +150,31 @@ def _by_rate(setting: str, name: Name, row: Row, served: Served) -> Lines:
     found = [served.compared(at, row.case.batch, rule) for at in served.first]
     lines = []
     for share, kind in ((0.5, "rest"), (rule.bound_share, "lead")):
-        pairs = zip(served.first, found, strict=True)
-        measured = [None if at.saturated else 1000 * one[share].measured for at, one in pairs]
+        seen = [each[share].measured for each in found]
+        usable = [not at.saturated and math.isfinite(value) for at, value in zip(served.first, seen, strict=True)]
+        measured = [1000 * value if use else None for value, use in zip(seen, usable, strict=True)]
         lines.append(Line(words_of(share), rates, measured, kind=kind, dots=True))
-        model = [1000 * one[share].predicted for one in found]
-        lines.append(Line(f"{words_of(share)}, model", rates, model, kind="predicted"))
-    there = served.first.index(_at_bound(row, served))
-    off = max(abs(each.predicted / each.measured - 1) for each in found[there].values())
-    said = f"{name.words}: the model is off by {percent(off)}"
+        model = [1000 * each[share].predicted for each in found]
+        if rule.arrivals in ARRIVALS:
+            lines.append(Line(f"{words_of(share)}, model", rates, model, kind="predicted"))
+    there = found[served.first.index(_at_bound(row, served))]
+    off = max(abs(each.predicted / each.measured - 1) for each in there.values())
+    said = f"{name.words}: the model is off by {percent(off)}" if rule.arrivals in ARRIVALS else name.words
     return Lines(said, f"{setting} · {name.words}", lines, "queries/s", "ms", "y")
+
+
+def _closed_loops(panels: Sequence[Panel]) -> Markup | None:
+    """Return what closed loops reached, of the first process of each case behind a model server."""
+    pairs = [(name, row.served.model_server) for panel in panels for name, row in panel.pairs if row.served]
+    found = [(f"{name.words}, {seen.name}", seen.closed_loops) for name, seen in pairs if seen]
+    if not found:
+        return None
+    numbers = sorted({each.queries for _, loops in found for each in loops})
+    heads = ["Case", *(counted(each, "query", "queries") for each in numbers)]
+    lines = []
+    for words, loops in found:
+        known = {each.queries: f"{number(each.per_s)}/s, {milliseconds(each.latency_s)} ms" for each in loops}
+        lines.append([words, *(known.get(each, "") for each in numbers)])
+    why = "Answers/s and the median latency of closed loops, by queries under way. Such a loop waits for its server: what "
+    why += "users would have sent meanwhile is never sent, so its latencies are not theirs."
+    return joined([table("Closed loops", heads, lines), note(why)])

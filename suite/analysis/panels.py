@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from suite import plugins
@@ -14,7 +15,7 @@ from suite.contracts.case import Case
 from suite.contracts.model_server import INPROCESS
 from suite.results.foreign import UNKNOWN
 from suite.text import grouped
-from suite.worker.case_parts import Serving
+from suite.worker.case_parts import BURST, Serving
 from suite.worker.pass_kinds import SERVER
 
 SHOWN = 300  # lines of a table and rows of charts: more take a browser long; the table of all cases has every one
@@ -109,6 +110,10 @@ def behind(rule: Serving) -> str:
     return f"behind {rule.model_server}" + (f", {rule.workers} workers" if rule.workers > 1 else "")
 
 
+def _arriving(arrivals: str) -> str:
+    return {"poisson": "singly", "bursts": f"in bursts of {BURST}"}.get(arrivals, f"as in {Path(arrivals).name}")
+
+
 def clipping(case: Case) -> str:
     """Return the clipping of gradients in words; "" if there is none."""
     return f"gradients clipped to a norm of {case.clip_norm:g}" if case.clip_norm else ""
@@ -139,6 +144,7 @@ def _properties(case: Case) -> dict[str, str]:
         "augment": f"{read.augment} crop",
         "on_error": f"on error {read.on_error}",
         "model server": behind(case.serving) if SERVER in case.passes else "",
+        "arrivals": _arriving(case.serving.arrivals) if SERVER in case.passes else "",
         "delay": f"batched within {case.serving.max_delay_ms:g} ms" if SERVER in case.passes else "",
         "bound": f"{case.serving.bound_share:.4g} within {case.serving.bound_ms:g} ms" if SERVER in case.passes else "",
         "straggler": f"straggler {case.straggler:.0%}" if case.straggler else "",

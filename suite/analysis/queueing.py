@@ -5,6 +5,7 @@ batch waits or the oldest query has waited long enough. It is simulated. With ba
 wait Pollaczek and Khinchine give; the tests hold the simulation to that.
 """
 
+import math
 import random
 from functools import lru_cache
 from itertools import accumulate
@@ -25,15 +26,16 @@ class Station(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def latencies(rate: float, station: Station, queries: int) -> tuple[float, ...]:
-    """Return queries' seconds from arrival to answer.
+def latencies(rate: float, station: Station, queries: int, at_once: int = 1) -> tuple[float, ...]:
+    """Return queries' seconds from arrival to answer, where `at_once` arrive together.
 
     The queue is empty at the begin of each try, of `queries`; as many tries are simulated as QUERIES want.
     """
     draw, found = random.Random(1), list[float]()
     most = len(station.seconds)
     while len(found) < QUERIES:
-        arrivals = list(accumulate(draw.expovariate(rate) for _ in range(queries)))
+        times = accumulate(draw.expovariate(rate / at_once) for _ in range(math.ceil(queries / at_once)))
+        arrivals = [at for at in times for _ in range(at_once)][:queries]
         free, done = 0.0, 0
         while done < queries:
             oldest = max(free, arrivals[done])

@@ -17,7 +17,7 @@ from suite.analysis.queueing import Station
 from suite.analysis.stats import Interval, Rates, Round
 from suite.analysis.wording import number
 from suite.text import grouped
-from suite.worker.case_parts import Serving
+from suite.worker.case_parts import BURST, Serving
 from suite.worker.messages import ServerUse, Try
 
 LATE_S, LATE = 5e-4, 0.1  # a generator is late whose lag's p99 exceeds either: seconds, a share of the latency's p99
@@ -139,7 +139,7 @@ class Served:
     def compared(self, at: AtRate, most: int, rule: Serving) -> dict[float, Compared]:
         """Return quantiles at a rate of the first process, measured and by the model: the median, the bounded share.
 
-        The model is given the seconds of batches, of `most` queries at most, at the other rates.
+        The model is given the seconds of batches, of `most` queries at most, at the other rates. It knows no traces.
         """
         others = [each for other in self.first if other is not at or len(self.first) == 1 for each in other.tries]
         station = _station(others, most)._replace(delay_s=rule.max_delay_ms / 1000 if most > 1 else 0.0)
@@ -147,11 +147,16 @@ class Served:
             seen = self.model_server
             gap, beyond = max(0.0, seen.gap_s), max(0.0, seen.alone_s - max(0.0, seen.gap_s))
             station = Station(*station[:2], seen.delay_s, seen.since_arrival, gap, beyond)
-        model = queueing.latencies(at.rate, station, at.tries[0].scheduled)
+        at_once = BURST if rule.arrivals == "bursts" else 1
+        model = queueing.latencies(at.rate, station, at.tries[0].scheduled, at_once)
         return {
-            share: Compared(*(float(np.quantile(each, share, method="inverted_cdf")) for each in (at.latencies, model)))
+            share: Compared(_quantile(at.latencies, share), _quantile(model, share))
             for share in (0.5, rule.bound_share)
         }
+
+
+def _quantile(values: Sequence[float] | np.ndarray, share: float) -> float:
+    return float(np.quantile(values, share, method="inverted_cdf"))  # one of them: some may be infinite
 
 
 def _station(tries: Sequence[Try], most: int) -> Station:

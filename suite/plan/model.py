@@ -119,6 +119,7 @@ class Block(Strict):
     bound_share: Swept[Share] = [Serving().bound_share]
     model_server: Swept[Word] = [Serving().model_server]
     workers: Swept[Count] = [Serving().workers]
+    arrivals: Swept[Word] = [Serving().arrivals]
     seed: Swept[Annotated[int, Field(ge=0, lt=2**32)]] = [1]
     time_limit: Swept[Positive] = [1800.0]
     silence_limit: Swept[Positive] = [300.0]

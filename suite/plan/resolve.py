@@ -12,14 +12,16 @@ from suite.contracts.launcher import Launchers, starters
 from suite.contracts.model_server import INPROCESS
 from suite.data.compatibility import Fit, fit
 from suite.data.sets import missing_records
+from suite.data.trace import arrival_times
 from suite.errors import RequestError
+from suite.files import expanded
 from suite.plan.checks import Names, check_placement, format_of, hosts_of, refusal, refused_format
 from suite.plan.model import WHOLE, Choice, choices, count
 from suite.plan.read import Plan
 from suite.plugins import graph_of, model_servers
 from suite.processes.hosts import here
 from suite.text import chosen, known, shown
-from suite.worker.case_parts import Input, Schedule, Serving, Training
+from suite.worker.case_parts import ARRIVALS, Input, Schedule, Serving, Training
 from suite.worker.pass_kinds import BY_NAME, NAMES, NATIVE, OFFLINE, PASS_KINDS, SERVER, TRAIN, USUAL, USUAL_LOADS
 from workloads.catalogue import Workload
 
@@ -222,6 +224,17 @@ class _Maker(Names):
             return batch
         return max(1, batch // devices)
 
+    def arrivals(self, choice: Choice) -> str:
+        """Return how queries arrive: a trace by its full path."""
+        word: str = choice["arrivals"]
+        if word not in ARRIVALS:
+            word = str((self.plan.file.parent / expanded(word)).absolute())
+            try:
+                arrival_times(word)
+            except ValueError as error:
+                self.add(choice, "arrivals", str(error))
+        return word
+
     def case(self, choice: Choice, launcher: str) -> Case:
         block, workload = choice.block, self.workloads[choice["workload"]]
         placement = Placement(
@@ -245,7 +258,7 @@ class _Maker(Names):
             sampling=self.plan.sampling,
             training=self.plan.training if TRAIN in block.passes else Training(),
             schedule=Schedule(choice["warmup_epochs"], choice["decay"]) if TRAIN in block.passes else Schedule(),
-            serving=Serving(*(choice[key] for key in Serving._fields)),
+            serving=Serving(*(choice[key] for key in Serving._fields))._replace(arrivals=self.arrivals(choice)),
             graph_digest=self.graph(workload.name).digest,
             **{key: choice[key] for key in COPIED},
         )

@@ -3,6 +3,7 @@
 from suite.contracts import knobs
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import Case, Collective, Configuration
+from suite.data.trace import arrival_times
 from suite.plugin_errors import ask
 from suite.worker.contract import SGD, Adam, Optimiser, Setup
 from suite.worker.job import Communicate, DataSet, Group, Measure, ModelServer, Task, Train
@@ -69,7 +70,8 @@ def measuring(
     if case.passes == (TRAIN,):
         return Train(workload.graph(), case.training, case.schedule, case.input, data)
     passes = list(case.passes_of(repeat))
-    return Measure(workload.graph(), passes, case.sampling, case.input, data, repeat == 0, case.serving, server)
+    trace = list(arrival_times(case.serving.arrivals))
+    return Measure(workload.graph(), passes, case.sampling, case.input, data, repeat == 0, case.serving, server, trace)
 
 
 def exchanging(collective: Collective, adapter: Adapter) -> Task:

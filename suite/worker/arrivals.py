@@ -9,14 +9,15 @@ import bisect
 import itertools
 import time
 from functools import partial
-from typing import Any, Callable, Dict, List, Sequence
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import numpy as np
 
-from suite.worker.case_parts import FLOORS, Serving
+from suite.worker.case_parts import BURST, FLOORS, Serving
 from suite.worker.common_clock import wait_until
 from suite.worker.contract import Call, Unsupported
 from suite.worker.evidence import distance
+from suite.worker.job import Measure
 from suite.worker.messages import Try
 from suite.worker.predictor import Predictor
 
@@ -66,33 +67,49 @@ class Asked:
 def tries(
     attempt: Callable[[float, np.ndarray], Try],
     capacity: float,
-    seconds: float,
-    rule: Serving,
+    task: Measure,
     seed: int,
     progress: Callable[..., None],
 ) -> List[Try]:
-    """Try rates up to the capacity, in queries/s, for `seconds`, and for what the percentile wants.
+    """Try rates up to the capacity, in queries/s, for the task's seconds and what the percentile wants; or its trace.
 
     `attempt` is given a rate and the times of arrivals, from 0.
     """
+    if task.trace:
+        plan = [(len(task.trace) / task.trace[-1], len(task.trace))]
+    else:
+        plan = _rates(capacity, task.serving.bound_share, task.sampling.seconds)
+    found = []
+    random = np.random.RandomState(seed)
+    for number in range(ROUNDS):
+        for rate, count in plan[:: 1 if number % 2 == 0 else -1]:
+            due = np.asarray(task.trace) if task.trace else _arrivals(random, rate, count, task.serving.arrivals)
+            found.append(attempt(rate, due))
+            progress(name="server", phase="measure", step=len(found), of=ROUNDS * len(plan))
+    return found
+
+
+def _rates(capacity: float, share: float, seconds: float) -> List[Tuple[float, int]]:
+    """Return the rates, lowest first, and how many queries arrive at each in a round."""
     first = int(np.ceil(PER_DECADE * np.log10(LEAST * capacity)))
     rates = [10.0 ** (number / PER_DECADE) for number in range(first, first + PER_DECADE)]
     rates = [rate for rate in rates if rate <= capacity]
-    wanted = FLOORS[rule.bound_share] / ROUNDS
+    wanted = FLOORS[share] / ROUNDS
     counts = [int(max(wanted, rate * seconds / (ROUNDS * len(rates)))) + 1 for rate in rates]
     needed = ROUNDS * sum(count / rate for count, rate in zip(counts, rates))
     if needed > max(LONGEST_S, 2.0 * seconds):
         raise Unsupported(
-            f"bound_share = {rule.bound_share:g} wants {wanted * ROUNDS:.0f} queries at each of {len(rates)} "
+            f"bound_share = {share:g} wants {wanted * ROUNDS:.0f} queries at each of {len(rates)} "
             f"rates up to {capacity:.3g}/s, {needed:.0f} s in all; write 0.9, or take a smaller network"
         )
-    found = []
-    random = np.random.RandomState(seed)
-    for number in range(ROUNDS):
-        for rate, count in list(zip(rates, counts))[:: 1 if number % 2 == 0 else -1]:
-            found.append(attempt(rate, np.cumsum(random.exponential(1.0 / rate, count))))
-            progress(name="server", phase="measure", step=len(found), of=ROUNDS * len(rates))
-    return found
+    return list(zip(rates, counts))
+
+
+def _arrivals(random: np.random.RandomState, rate: float, count: int, how: str) -> np.ndarray:
+    """Return the times of so many arrivals by a Poisson process, of single queries or of bursts."""
+    at_once = BURST if how == "bursts" else 1
+    times = np.cumsum(random.exponential(at_once / rate, -(-count // at_once)))
+    return np.repeat(times, at_once)[:count]
 
 
 class InProcess:

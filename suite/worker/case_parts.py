@@ -43,6 +43,10 @@ class Training(NamedTuple):
 FLOORS = {0.9: 64, 0.95: 130, 0.99: 662, 0.999: 6636}
 
 
+ARRIVALS = ("poisson", "bursts")  # besides the path of a trace
+BURST = 8  # queries that arrive at once
+
+
 class Serving(NamedTuple):
     """How the load `server` batches queries, and the latency that it bounds."""
 
@@ -51,6 +55,7 @@ class Serving(NamedTuple):
     bound_share: float = 0.99  # one of FLOORS
     model_server: str = "inprocess"  # the plugin that takes the queries; "inprocess": no server
     workers: int = 1  # processes of the server that answer batches
+    arrivals: str = "poisson"  # of single queries; "bursts": of BURST at a time; else the file of a trace
 
 
 # The factor of the rate from the end of the warm-up (0.0) to the end of the training (1.0). The steps are those of

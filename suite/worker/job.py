@@ -83,6 +83,7 @@ class Measure(NamedTuple):
     peaks: bool = False  # whether to measure the devices' peak rates, too
     serving: Serving = Serving()
     model_server: Optional[ModelServer] = None  # that takes the queries of the load `server`; None: no server
+    trace: List[float] = []  # when they arrive, in seconds from 0; empty: as `serving` says
 
 
 class Train(NamedTuple):

@@ -182,6 +182,14 @@ class Pass(NamedTuple):
     dropped_steps: int = 0  # of `step_s`, whose batch did not enter the model (backup workers)
 
 
+class InFlight(NamedTuple):
+    """A closed loop: a query is sent for each that is answered, so that as many are under way at any time."""
+
+    queries: int
+    per_s: float  # answers
+    latency_s: float  # the median
+
+
 class ServerUse(NamedTuple):
     """The model server that took the queries of the load `server`, and what a queue's model must know of it."""
 
@@ -193,6 +201,7 @@ class ServerUse(NamedTuple):
     alone_s: float  # of a query with no other under way, beyond its delay and the predictor's time; the median
     gap_s: float  # between two batches of the predictor while there always are queries; the mean
     same_s: float  # latency where all queries are one and the same, over that of distinct ones: less, from a cache
+    closed_loops: List[InFlight]  # of 1, 2, 4, ... queries, up to two full batches a worker
     processes: int  # of the server, at the end
     resident_bytes: int  # of all of them
     cores: float  # that they kept busy during the tries, in the mean

@@ -27,7 +27,7 @@ from suite.worker.contract import Unavailable
 from suite.worker.generator import Target
 from suite.worker.guard import descendants, guarded, lines_of
 from suite.worker.job import ModelServer
-from suite.worker.messages import ServerUse, Try
+from suite.worker.messages import InFlight, ServerUse, Try
 from suite.worker.rendezvous import free_port
 from suite.worker.shared_answers import NUMBER, VARIABLE, Served
 
@@ -37,7 +37,8 @@ HOST = "127.0.0.1"
 READY_S = 120.0  # from a server's start to its first answer
 AGAIN_S = 0.05  # between two questions to a server that is not ready
 PATIENCE_S = 10.0  # that a query is waited for, at least; and a server, to end
-CLOSED_S, TURNS = 1.0, 4  # of closed loops; turns of distinct queries and of one and the same
+CLOSED_S = 0.5  # of a closed loop
+SINGLE_S, TURNS = 0.25, 4  # of a turn of single queries; turns of distinct ones, and of one and the same
 MOST_WORKERS = 16  # that connect; a server may start more processes than it was asked for
 LAST = 5  # lines of its log
 
@@ -56,6 +57,7 @@ class Behind:
         self._places = iter(range(MOST_WORKERS))
         self._batches: List[Tuple[float, float, int]] = []  # begin and end on this clock, queries
         self._lines: List[bytes] = []
+        self._loops: List[InFlight] = []
 
     @contextlib.contextmanager
     def running(self) -> "Iterator[Behind]":
@@ -175,19 +177,26 @@ class Behind:
     # --- queries ---------------------------------------------------------------
 
     def capacity(self) -> float:
-        """Return the answers/s of a closed loop of two full batches for each worker, after a look at single queries."""
+        """Return the most answers/s of closed loops, up to two full batches a worker, after single queries."""
         delay_s = self._delay_s()
         distinct, same = [], []
         for _ in range(TURNS):
-            found = self._closed_loop(1, CLOSED_S / TURNS)
+            found = self._closed_loop(1, SINGLE_S)
             distinct.append(float(np.median(found["latency_s"])))
             self._alone_s = min(distinct) - self._predictor_s() - delay_s
-            same.append(float(np.median(self._closed_loop(1, CLOSED_S / TURNS, same=True)["latency_s"])))
+            same.append(float(np.median(self._closed_loop(1, SINGLE_S, same=True)["latency_s"])))
         self._same_s = min(same) / min(distinct)
-        found = self._closed_loop(2 * self._told.batch * self._told.workers, CLOSED_S)
+        most, queries, self._loops = 2 * self._told.batch * self._told.workers, 1, []
+        while True:
+            found = self._closed_loop(queries, CLOSED_S)
+            answers = found["latency_s"]
+            self._loops.append(InFlight(queries, len(answers) / found["wall_s"], float(np.median(answers))))
+            if queries == most:
+                break
+            queries = min(most, 2 * queries)
         self._gap_s = float(found["wall_s"]) * self._told.workers / len(self._batches) - self._predictor_s()
         self._used = _used(self._process.pid)
-        return len(found["latency_s"]) / float(found["wall_s"])
+        return max(each.per_s for each in self._loops)
 
     def use(self) -> ServerUse:
         """Return what was seen of the server; after all tries."""
@@ -195,7 +204,9 @@ class Behind:
         cores = (spent - self._used[2]) / (now - self._used[3])
         server, ready = self._server, self._ready_s
         model = (self._delay_s(), server.since_arrival, self._alone_s, self._gap_s)
-        return ServerUse(server.name, server.version, ready, *model, self._same_s, processes, resident, cores)
+        return ServerUse(
+            server.name, server.version, ready, *model, self._same_s, self._loops, processes, resident, cores
+        )
 
     def _delay_s(self) -> float:
         """Return the seconds for which the oldest query of a batch waits."""

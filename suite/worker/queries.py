@@ -11,9 +11,8 @@ from typing import Dict, List, Optional, Union
 import numpy as np
 
 from suite.worker.arrivals import Asked, InProcess, tries
-from suite.worker.case_parts import Serving
 from suite.worker.feed import RESIDENT, synthetic
-from suite.worker.job import ModelServer
+from suite.worker.job import Measure
 from suite.worker.loop import Loop, Side, Timed
 from suite.worker.messages import HostUse, Pass, ServerUse, Try
 from suite.worker.model_server import Behind
@@ -47,17 +46,15 @@ class Loads:
         self.host_use = use
         return found
 
-    def tries(
-        self, rule: Serving, seconds: float, server: Optional[ModelServer], outbox: Outbox
-    ) -> "List[Union[ServerUse, Try]]":
+    def tries(self, task: Measure, outbox: Outbox) -> "List[Union[ServerUse, Try]]":
         """Run the load `server`, in process or behind a model server."""
-        setup = self._predictor.setup
-        asked = Asked(self._predictor, synthetic(self._graph, DISTINCT, (setup.seed, 1)).inputs)
-        if server is None:
-            inside = InProcess(asked, rule)
-            return [*tries(inside.attempt, inside.capacity(), seconds, rule, setup.seed, outbox.progress)]
-        with Behind(asked, rule, server, outbox.folder).running() as behind:
-            found = tries(behind.attempt, behind.capacity(), seconds, rule, setup.seed, outbox.progress)
+        seed = self._predictor.setup.seed
+        asked = Asked(self._predictor, synthetic(self._graph, DISTINCT, (seed, 1)).inputs)
+        if task.model_server is None:
+            inside = InProcess(asked, task.serving)
+            return [*tries(inside.attempt, inside.capacity(), task, seed, outbox.progress)]
+        with Behind(asked, task.serving, task.model_server, outbox.folder).running() as behind:
+            found = tries(behind.attempt, behind.capacity(), task, seed, outbox.progress)
             return [behind.use(), *found]
 
     def _queries(self, samples: int) -> List[np.ndarray]:

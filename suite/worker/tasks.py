@@ -49,7 +49,7 @@ def infer(made: Predictor, task: job.Measure, outbox: Outbox) -> None:
         outbox.send(messages.Phase(name))
         if name == SERVER:
             with costs_a_note(outbox, name, "not measured", task.model_server is None):
-                for each in loads.tries(task.serving, task.sampling.seconds, task.model_server, outbox):
+                for each in loads.tries(task, outbox):
                     outbox.send(each)
             continue
         outbox.send(loads.run(name))

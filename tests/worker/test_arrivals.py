@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from suite.worker.arrivals import Asked, InProcess, tries
-from suite.worker.case_parts import Serving
+from suite.worker.case_parts import BURST, Input, Sampling, Serving
 from suite.worker.contract import Unsupported
+from suite.worker.job import Measure
 from tests.support.echo import SAMPLES, Echo, echo
+from workloads.networks import by_name
 
 
 class Swapping(Echo):
@@ -18,9 +20,11 @@ class Swapping(Echo):
 
 def tried(predictor, rate, **values):
     """Tries at a rate that is less than the capacity by a thousandth."""
+    trace = values.pop("trace", [])
     rule = Serving(**{"bound_share": 0.9, **values})
     attempt = InProcess(Asked(predictor, SAMPLES), rule).attempt
-    found = tries(attempt, 1.001 * rate, 0.0, rule, predictor.setup.seed, lambda **_: None)
+    task = Measure(by_name()["mnist_small"].graph(), [], Sampling(seconds=0.0), Input(), serving=rule, trace=trace)
+    found = tries(attempt, 1.001 * rate, task, predictor.setup.seed, lambda **_: None)
     return [each for each in found if each.rate == pytest.approx(rate)]
 
 
@@ -63,3 +67,16 @@ def test_few_shapes_are_asked_of_what_compiles():
 def test_what_would_take_hours_is_refused():
     with pytest.raises(Unsupported, match=r"bound_share = 0.99 wants 662 queries"):
         tried(echo(), 1.0, bound_share=0.99)
+
+
+def test_bursts_arrive_together():
+    each = tried(echo(batch=BURST, batch_s=1e-4), 1000.0, arrivals="bursts")[0]
+    assert np.mean(each.batches) > 0.7 * BURST
+    assert sum(each.batches) == each.scheduled
+
+
+def test_a_trace_is_played_as_it_is():
+    first, second = tried(echo(), 100.0, trace=[0.0, 0.0, 0.01, 0.04])
+    assert (first.scheduled, first.rate) == (second.scheduled, second.rate) == (4, 100.0)
+    assert first.batches[0] == 2
+    assert first.wall_s > 0.04
