@@ -10,7 +10,7 @@ from reports.charts.lines import Line, Lines
 from reports.pages.run import Report, Section
 from suite.analysis.comparability import group
 from suite.analysis.latency import words_of
-from suite.analysis.panels import SHOWN, Name, Panel, behind, by_group, title
+from suite.analysis.panels import SHOWN, Name, behind, by_group, labels, title
 from suite.analysis.rows import Row
 from suite.analysis.serving import AtRate, Served
 from suite.analysis.wording import milliseconds, number, percent
@@ -32,14 +32,16 @@ def serving(report: Report) -> Section | None:
     panels, charts = by_group(rows[:SHOWN]), []
     for panel in panels:
         charts += [
-            _by_rate(panel.title, name, row, row.served) for name, row in panel.pairs if row.served and _known(row)
+            _by_rate(panel.title, name, row, row.served)
+            for name, row in panel.pairs
+            if row.served and len(row.served.first) > 1
         ]
     heads = "Case | keeps its bound up to, queries/s! | of offline | queries a batch | generator’s lag, ms"
     heads += " | queue and server, ms | inference, ms | no answer | wrong answers"
     body: Cells = [report.cut(rows, "cases"), *report.few("serving", charts[: 2 * CHARTS], CHARTS)]
     body.append(table("Queries that arrive at random", heads, *report.bodies(panels, _cells)) if rows else None)
     body += [_best(of) for of in grouped([row for row in rows if row.sound], _setting).values() if len(of) > 1]
-    body += [_servers(panels), _closed_loops(panels)]
+    body += _servers(rows)
     late = sum(row.served.late for row in rows if row.served)
     body.append(note(f"Left out, since the generator was late: {counted(late, 'rate')}.") if late else None)
     refused = {str(each.about.notes[SERVER]) for row in asked for each in row.measured if SERVER in each.about.notes}
@@ -79,19 +81,31 @@ _DEFINITIONS = (
 CACHED = 0.9  # of the latency of distinct queries: one and the same query again is answered from a cache
 
 
-def _servers(panels: Sequence[Panel]) -> Markup | None:
-    """Return what the model servers took, of the first process of each case."""
-    found = [(name, row.served.model_server) for panel in panels for name, row in panel.pairs if row.served]
-    lines: list[Cells] = []
+def _servers(rows: Sequence[Row]) -> list[Markup]:
+    """Return what the model servers took, and what closed loops reached, of the first process of each case."""
+    behind_one = [row for row in rows if row.served and row.served.model_server][:SHOWN]
+    names = [each.words for each in labels([row.case for row in behind_one])]
+    found = [(name, row.served.model_server) for name, row in zip(names, behind_one, strict=True) if row.served]
+    taken, loops = list[Cells](), list[Cells]()
+    counts = sorted({each.queries for _, seen in found if seen for each in seen.closed_loops})
     for name, seen in found:
         if seen:
-            mib = number(seen.resident_bytes / 2**20)
-            again = f"{percent(seen.same_s)}{': from a cache?' * (seen.same_s < CACHED)}"
-            own = [milliseconds(seen.alone_s), str(seen.processes), mib, number(seen.cores), again]
-            lines.append([name.words, f"{seen.name} {seen.version}", number(seen.ready_s), *own])
+            mib, again = number(seen.resident_bytes / 2**20), ": from a cache?" * (seen.same_s < CACHED)
+            own = [milliseconds(seen.alone_s), str(seen.processes), mib, number(seen.cores)]
+            version = f"{seen.name} {seen.version}"
+            taken.append([name, version, number(seen.ready_s), *own, f"{percent(seen.same_s)}{again}"])
+            known = {
+                each.queries: f"{number(each.per_s)}/s, {milliseconds(each.latency_s)} ms" for each in seen.closed_loops
+            }
+            loops.append([name, *(known.get(each, "") for each in counts)])
+    if not taken:
+        return []
     heads = "Case | model server | first right answer after, s | beyond inference, ms | processes | memory, MiB"
     heads += " | cores busy | latency of one query again and again"
-    return table("What model servers take", heads, lines) if lines else None
+    why = "Answers/s and the median latency of closed loops, by queries under way. Such a loop waits for its server: "
+    why += "what users would have sent meanwhile is never sent, so its latencies are not theirs."
+    closed = table("Closed loops", ["Case", *(counted(each, "query", "queries") for each in counts)], loops)
+    return [table("What model servers take", heads, taken), closed, note(why)]
 
 
 def _best(rows: list[Row]) -> Markup:
@@ -161,20 +175,3 @@ def _by_rate(setting: str, name: Name, row: Row, served: Served) -> Lines:
     off = max(abs(each.predicted / each.measured - 1) for each in there.values())
     said = f"{name.words}: the model is off by {percent(off)}" if rule.arrivals in ARRIVALS else name.words
     return Lines(said, f"{setting} · {name.words}", lines, "queries/s", "ms", "y")
-
-
-def _closed_loops(panels: Sequence[Panel]) -> Markup | None:
-    """Return what closed loops reached, of the first process of each case behind a model server."""
-    pairs = [(name, row.served.model_server) for panel in panels for name, row in panel.pairs if row.served]
-    found = [(f"{name.words}, {seen.name}", seen.closed_loops) for name, seen in pairs if seen]
-    if not found:
-        return None
-    numbers = sorted({each.queries for _, loops in found for each in loops})
-    heads = ["Case", *(counted(each, "query", "queries") for each in numbers)]
-    lines = []
-    for words, loops in found:
-        known = {each.queries: f"{number(each.per_s)}/s, {milliseconds(each.latency_s)} ms" for each in loops}
-        lines.append([words, *(known.get(each, "") for each in numbers)])
-    why = "Answers/s and the median latency of closed loops, by queries under way. Such a loop waits for its server: what "
-    why += "users would have sent meanwhile is never sent, so its latencies are not theirs."
-    return joined([table("Closed loops", heads, lines), note(why)])

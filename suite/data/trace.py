@@ -12,7 +12,7 @@ MOST = 1_000_000  # queries
 
 @lru_cache(maxsize=8)
 def arrival_times(arrivals: str) -> tuple[float, ...]:
-    """Return a trace's arrivals, from 0; none for a word of ARRIVALS. ValueError names the file, the line and the value."""
+    """Return a trace's arrivals, from 0; none for a word of ARRIVALS. ValueError names the file, line and value."""
     if arrivals in ARRIVALS:
         return ()
     try:
