@@ -1,9 +1,10 @@
 """From configurations and cases to the typed parts of a job (`suite.worker.job`)."""
 
+from collections.abc import Sequence
+
 from suite.contracts import knobs
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import Case, Collective, Configuration
-from suite.data.trace import arrival_times
 from suite.plugin_errors import ask
 from suite.worker.contract import SGD, Adam, Optimiser, Setup
 from suite.worker.job import Communicate, DataSet, Group, Measure, ModelServer, Task, Train
@@ -64,14 +65,19 @@ def optimiser(of: Configuration) -> Optimiser:
 
 
 def measuring(
-    case: Case, repeat: int, workload: Workload, data: DataSet | None, server: ModelServer | None = None
+    case: Case,
+    repeat: int,
+    workload: Workload,
+    data: DataSet | None,
+    server: ModelServer | None = None,
+    trace: Sequence[float] = (),
 ) -> Task:
     """Return Measure, or Train for a case with the pass `train`; `repeat` numbers the case's processes."""
     if case.passes == (TRAIN,):
         return Train(workload.graph(), case.training, case.schedule, case.input, data)
     passes = list(case.passes_of(repeat))
-    trace = list(arrival_times(case.serving.arrivals))
-    return Measure(workload.graph(), passes, case.sampling, case.input, data, repeat == 0, case.serving, server, trace)
+    served = (case.serving, server, list(trace))
+    return Measure(workload.graph(), passes, case.sampling, case.input, data, repeat == 0, *served)
 
 
 def exchanging(collective: Collective, adapter: Adapter) -> Task:

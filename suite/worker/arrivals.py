@@ -106,7 +106,7 @@ def _rates(capacity: float, share: float, seconds: float) -> List[Tuple[float, i
 
 
 def _arrivals(random: np.random.RandomState, rate: float, count: int, how: str) -> np.ndarray:
-    """Return the times of so many arrivals by a Poisson process, of single queries or of bursts."""
+    """Return the times of `count` arrivals by a Poisson process, of single queries or of bursts."""
     at_once = BURST if how == "bursts" else 1
     times = np.cumsum(random.exponential(at_once / rate, -(-count // at_once)))
     return np.repeat(times, at_once)[:count]

@@ -33,7 +33,7 @@ HEAD_END = b"\r\n\r\n"
 
 
 class Target(NamedTuple):
-    """What is asked, and the answers that are right."""
+    """The server and its queries, with the right answers."""
 
     host: str
     port: int
@@ -58,7 +58,7 @@ class Precise(selectors.EpollSelector):
 
 
 class Query:
-    """One query, from its scheduled arrival to what became of it."""
+    """A query, from its scheduled arrival to its answer or failure."""
 
     __slots__ = ("body", "done", "due", "fields", "number", "status")
 
@@ -71,7 +71,7 @@ class Query:
 
 
 class Connection(asyncio.Protocol):
-    """One connection: a query at a time, HTTP/1.1, kept open."""
+    """A connection for one query at a time, by HTTP/1.1, kept open."""
 
     def __init__(self, owner: "Generator") -> None:
         self._owner = owner
@@ -120,8 +120,8 @@ class Generator:
     """Runs tasks, each a dictionary of JSON with its result as another.
 
     {"due": [seconds, ...], "hopeless_s": seconds}: queries at these times after the begin, until the oldest one that
-    waits has waited so long; {"in_flight": number, "seconds": seconds}: so many at any time (a closed loop); "same":
-    true has them all ask for one sample.
+    waits has waited so long; {"in_flight": number, "seconds": seconds}: a closed loop with that number under way;
+    "same": true has them all ask for one sample.
     """
 
     def __init__(self, target: Target, loop: Any) -> None:
@@ -136,7 +136,7 @@ class Generator:
         self._more: Any = None  # what a closed loop does at an answer
 
     async def run(self, task: Dict[str, Any]) -> Dict[str, Any]:
-        """Run a task to its end; every query that was sent is told of."""
+        """Run a task to its end; every query that was sent is counted."""
         self._closed, self._room = [], HELD
         with contextlib.suppress(OSError):  # the queries will tell
             for _ in range(CONNECTIONS - len(self._free)):

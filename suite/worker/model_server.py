@@ -254,7 +254,7 @@ class Behind:
         )
 
     def _do(self, task: Dict[str, Any]) -> Dict[str, Any]:
-        """Have the generator do something, and answer meanwhile; ServerEnded if the server ends."""
+        """Run a task of the generator and answer its queries; ServerEnded if the server ends."""
         assert self._generator.stdin is not None
         self._generator.stdin.write(json.dumps(task).encode() + b"\n")
         self._generator.stdin.flush()

@@ -18,7 +18,7 @@ VARIABLE = "STAGEBENCH_SERVED"  # names the file of `Served`
 
 
 class Served(NamedTuple):
-    """What a model server is told: where it listens, how it batches, and where the predictor is."""
+    """The settings of a model server: its address, its batches, and the way to the predictor."""
 
     host: str
     port: int
@@ -33,13 +33,13 @@ class Served(NamedTuple):
 
 
 def served() -> Served:
-    """Return what this process was told."""
+    """Return the settings of the model server that this process belongs to."""
     with open(os.environ[VARIABLE]) as stream:
         return Served(**json.load(stream))
 
 
 class Answers:
-    """One worker's way to the predictor; a worker that forks makes its own afterwards."""
+    """The connection of a worker to the predictor; a worker that forks makes its own afterwards."""
 
     def __init__(self, told: Served) -> None:
         """Connect; ConnectionError if the predictor is gone, or has no place left for a worker."""

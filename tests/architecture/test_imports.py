@@ -26,7 +26,7 @@ BEYOND_NUMPY = {
     "adapters/pytorch/decoding.py": {"PIL", "torchvision"},
 }
 
-# These run in the Python that has an engine's package.
+# These run in the Python that has an engine's package, as a model server's `..._program.py` does in its server's.
 BEYOND_DEPENDENCIES = {"cluster/gang/spark_driver.py": {"pyspark", "py4j"}, "cluster/gang/ray_driver.py": {"ray"}}
 
 
@@ -85,7 +85,8 @@ def frameworks(root: Path) -> set[str]:
 
 
 def test_the_controller_imports_only_what_stagebench_depends_on(root, sources, worker_half, imports_of):
-    controller = {path: text for path, text in sources.items() if path not in worker_half}
+    elsewhere = {path for path in sources if path.stem.endswith("_program")}
+    controller = {path: text for path, text in sources.items() if path not in {*worker_half, *elsewhere}}
     assert {path.parts[0] for path in controller} == {"adapters", "cluster", "reports", "suite"}
     wrong = [
         f"{path}: {module}"
@@ -194,7 +195,9 @@ def test_the_controller_and_every_plugin_load_no_framework(root, sources):
     """In a process of its own, so that nothing else has loaded one; with the frameworks installed it could."""
     half = [path for path in sources if path.parts[0] != "adapters" or path.name == "plugin.py"]
     names = [".".join(path.with_suffix("").parts).replace(".__init__", "") for path in half]
-    names = [each for each in names if not each.endswith(("__main__", "_driver"))]  # run when imported; in an engine
+    names = [
+        each for each in names if not each.endswith(("__main__", "_driver", "_program"))
+    ]  # run when imported; in an engine
     result = subprocess.run(
         [sys.executable, "-W", "error", "-c", PROBE, *names],
         cwd=root,
