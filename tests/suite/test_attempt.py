@@ -22,12 +22,14 @@ from suite.worker.messages import name_of
 from tests.support.started import running_in, wait_until
 
 CHECKOUT = Path(__file__).parents[2]
-LIMITS = Limits(total_s=20, silence_s=20)
+LIMITS = Limits(total_s=300, silence_s=300)  # what a busy machine may take
 
 # What a rank does before its own lines: it sends what the real worker sends.
 PRELUDE = f"""
 import os, signal, subprocess, sys, time
+from pathlib import Path
 sys.path.insert(0, {str(CHECKOUT)!r})
+from suite.contracts.engine_messages import Begun, report
 from suite.worker.messages import Done, Phase, Progress
 from suite.worker.ranks import Outbox
 from tests.support.sent import failed, hello, joined
@@ -37,18 +39,25 @@ out = Outbox(".", rank)
 def wait_for(path): # another rank wrote this
     while not os.path.exists(path): time.sleep(0.01)
     time.sleep(0.05)
+def begin(): # every rank has said all that comes before: the limits count from now on
+    open("begins-%d" % rank, "w").close()
+    if rank == 0:
+        for other in range(int(os.environ["STAGEBENCH_WORLD"])): wait_for("begins-%d" % other)
+        report(Path("."), Begun())
 out.send(hello(rank=rank, pid=os.getpid()))
 """
 DONE = "out.send(Done())"
 FOREVER = "time.sleep(1000)"
 
 
-def rank(number, body):
-    return Process((sys.executable, "-c", PRELUDE + body), {"STAGEBENCH_RANK": str(number)}, number)
+def rank(number, body, world=1):
+    environ = {"STAGEBENCH_RANK": str(number), "STAGEBENCH_WORLD": str(world)}
+    return Process((sys.executable, "-c", PRELUDE + body), environ, number, queues="begin()" in body)
 
 
 def run(folder, *bodies, limits=LIMITS, on_message=lambda rank, message: None):
-    return attempt.run([rank(i, body) for i, body in enumerate(bodies)], len(bodies), folder, limits, on_message)
+    ranks = [rank(number, body, len(bodies)) for number, body in enumerate(bodies)]
+    return attempt.run(ranks, len(bodies), folder, limits, on_message)
 
 
 @pytest.fixture(autouse=True)
@@ -72,8 +81,8 @@ def test_ranks_that_are_done_are_ok_and_their_messages_come_in_order(tmp_path):
         assert [kind for who, kind in received if who == number] == ["hello", "phase", "progress", "done"]
         assert [name_of(message) for message in result.messages[number]] == ["hello", "phase", "done"]
     assert result.evidence["exit_codes"] == {"rank 0": 0, "rank 1": 0}
-    assert result.evidence["limits"] == {"total_s": 20, "silence_s": 20, "joining_s": None}
-    assert 0 < result.seconds < 5
+    assert result.evidence["limits"] == {"total_s": 300, "silence_s": 300, "joining_s": None}
+    assert 0 < result.seconds < 300
     json.dumps(result.evidence)
 
 
@@ -112,8 +121,10 @@ def test_a_dead_rank_ends_the_group_and_is_blamed(tmp_path, end, reason):
 
 @pytest.mark.parametrize("kind", ["unsupported", "unavailable", "oom", "diverged", "crash"])
 def test_the_first_failure_decides_and_the_others_are_still_received(tmp_path, kind):
-    first = f"out.send(failed('E: first', {kind!r})); open('reported', 'w').close(); os._exit(1)"
-    second = "wait_for('reported'); out.send(failed('peer closed the connection')); os._exit(1)"
+    first = f"wait_for('up'); out.send(failed('E: first', {kind!r})); open('reported', 'w').close(); os._exit(1)"
+    second = (
+        "open('up', 'w').close(); wait_for('reported'); out.send(failed('peer closed the connection')); os._exit(1)"
+    )
     result = run(tmp_path, second, first)
     assert result.outcome == kind
     assert result.reason == "rank 1: E: first"
@@ -155,6 +166,7 @@ def test_what_the_kernel_of_the_rank_s_own_host_killed_is_oom(tmp_path, host, ou
 
 
 REPORTED = "open('reported', 'w').close();"
+WAITS = "open('up', 'w').close(); wait_for('reported');"
 
 
 @pytest.mark.parametrize(
@@ -162,12 +174,12 @@ REPORTED = "open('reported', 'w').close();"
     [
         ("wait_for('reported'); out.send(failed('peer hung up')); os._exit(1)", REPORTED, "SIGKILL"),
         # Reported before it was noticed; by a signal that might be an answer, where the other names the rank.
-        (f"out.send(failed('peer hung up')); {REPORTED} time.sleep(5)", "wait_for('reported');", "SIGKILL"),
-        (f"out.send(failed('rank 1 hung up')); {REPORTED} time.sleep(5)", "wait_for('reported');", "SIGTERM"),
+        (f"wait_for('up'); out.send(failed('peer hung up')); {REPORTED} {FOREVER}", WAITS, "SIGKILL"),
+        (f"wait_for('up'); out.send(failed('rank 1 hung up')); {REPORTED} {FOREVER}", WAITS, "SIGTERM"),
     ],
 )
-@pytest.mark.usefixtures("short_grace")
-def test_a_silent_death_is_blamed_before_who_complains_of_it(tmp_path, complains, dies, number):
+def test_a_silent_death_is_blamed_before_who_complains_of_it(tmp_path, monkeypatch, complains, dies, number):
+    monkeypatch.setattr(watchdog, "GRACE", 2.0)
     result = run(tmp_path, complains, f"{dies} os.kill(os.getpid(), signal.{number})")
     assert result.outcome == "crash"
     assert result.reason.startswith(f"rank 1 was ended by {number}")
@@ -176,39 +188,37 @@ def test_a_silent_death_is_blamed_before_who_complains_of_it(tmp_path, complains
 @pytest.mark.parametrize(
     ("others", "reason"),
     [
-        (["out.send(Phase('build'));" + FOREVER], "rank 1 sent no message for 1 s (silence limit) in build"),
+        (["out.send(Phase('build'));begin();" + FOREVER], "rank 1 sent no message for 1 s (silence limit) in build"),
         ([], "all ranks were done, yet did not end"),
     ],
 )
 def test_a_silent_rank_is_a_timeout_and_one_that_is_done_may_be_silent_while_others_are_not(tmp_path, others, reason):
-    result = run(tmp_path, DONE + ";" + FOREVER, *others, limits=Limits(total_s=20, silence_s=1))
-    assert (result.outcome, result.seconds < 4) == ("timeout", True)
+    result = run(tmp_path, f"{DONE};begin();{FOREVER}", *others, limits=Limits(total_s=300, silence_s=1))
+    assert result.outcome == "timeout"
     assert reason in result.reason
 
 
 def test_who_has_not_joined_may_have_less_patience_than_who_compiles(tmp_path):
-    limits = Limits(total_s=20, silence_s=3, joining_s=1)
-    compiles = "out.send(joined()); time.sleep(2);" + DONE
+    limits = Limits(total_s=300, silence_s=300, joining_s=1)
+    compiles = "out.send(joined()); begin(); time.sleep(2);" + DONE
     assert run(tmp_path / "a", compiles, limits=limits).outcome == "ok"
-    result = run(tmp_path / "b", compiles, FOREVER, limits=limits)
+    result = run(tmp_path / "b", compiles, f"begin();{FOREVER}", limits=limits)
     assert result.outcome == "timeout"
     assert result.reason == "rank 1 sent no message for 1 s (silence limit) after 'hello'"
 
 
 def test_the_time_limit_ends_a_rank_that_talks_and_names_its_step(tmp_path):
-    talks = "while 1: out.send(Progress('native', 'measure', 7, 50)); time.sleep(0.05)"
-    result = run(tmp_path, talks, DONE, limits=Limits(total_s=1.5, silence_s=20))
+    talks = "begin()\nwhile 1: out.send(Progress('native', 'measure', 7, 50)); time.sleep(0.05)"
+    result = run(tmp_path, talks, f"{DONE};begin()", limits=Limits(total_s=1.5, silence_s=300))
     assert result.outcome == "timeout"
     assert result.reason == "rank 0 not done within the time limit of 1.5 s in native (measure, step 7 of 50)"
-    assert result.seconds < 4
 
 
 def test_a_rank_that_ignores_sigterm_is_killed(tmp_path):
-    body = "signal.signal(signal.SIGTERM, signal.SIG_IGN);" + FOREVER
-    result = run(tmp_path, body, limits=Limits(total_s=1, silence_s=20))
+    body = "signal.signal(signal.SIGTERM, signal.SIG_IGN);begin();" + FOREVER
+    result = run(tmp_path, body, limits=Limits(total_s=1, silence_s=300))
     assert result.evidence["exit_codes"] == {"rank 0": -signal.SIGKILL}
     assert result.outcome == "timeout"
-    assert result.seconds < 6
 
 
 def test_megabytes_of_output_neither_block_nor_stay_in_memory(tmp_path):
@@ -244,7 +254,7 @@ def test_the_kernel_kills_a_rank_rather_than_the_controller(tmp_path):
 def test_a_child_that_others_started_is_left_alone(tmp_path):
     """Several attempts and probes run side by side: the doctor asks many interpreters at once."""
     started = []
-    start = lambda: started.append(subprocess.Popen(["/bin/sleep", "9"], start_new_session=True))  # noqa: E731
+    start = lambda: started.append(subprocess.Popen(["/bin/sleep", "1000"], start_new_session=True))  # noqa: E731
     threading.Timer(0.2, start).start()
     try:
         run(tmp_path, f"time.sleep(1);{DONE}")
@@ -277,11 +287,16 @@ def test_a_second_interrupt_while_the_group_is_ended_takes_no_child_from_its_wai
         return found
 
     waitid = os.waitid
+
+    def interrupt(rank, message):
+        if name_of(message) == "phase":  # it is deaf by now
+            for seconds in (0.2, 0.7):
+                threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
+
     monkeypatch.setattr(os, "waitid", slowly)
-    for seconds in (1.0, 1.5):
-        threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
+    deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN); out.send(Phase('deaf'));" + FOREVER
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, "signal.signal(signal.SIGTERM, signal.SIG_IGN);" + FOREVER)
+        run(tmp_path, deaf, on_message=interrupt)
     assert running_in(tmp_path) == []
 
 
@@ -317,7 +332,7 @@ def test_ranks_and_what_they_started_do_not_outlive(tmp_path, killed, inside):
         (parent,) = parent.children()
     (guard,) = parent.children()
     (guard if killed == "guard" else parent).kill()
-    started.wait(10)
+    started.wait(120)
     wait_until(lambda: running_in(tmp_path) == [])
 
 
@@ -332,7 +347,7 @@ import psutil
 print([(child.name(), child.status()) for child in psutil.Process().children()])
 """
     )
-    done = subprocess.run([*inside, sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*inside, sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
     assert done.stdout == "[]\n", done.stderr
 
 
@@ -351,8 +366,9 @@ def test_a_program_that_cannot_be_started_says_so(tmp_path, short_grace):
 
 def test_what_an_engine_said_is_not_taken_for_the_rank_s_words(tmp_path):
     """Open MPI's mpiexec says no more than this when it is told to end and does not."""
-    engine = Process((sys.executable, "-c", "import time; print('Abort is in progress', flush=True); time.sleep(99)"))
-    result = attempt.run([engine], 1, tmp_path, Limits(total_s=20, silence_s=1), lambda rank, message: None)
+    said = "print('Abort is in progress', flush=True); open('engine.jsonl', 'w').write('{\"type\": \"begun\"}\\n')"
+    engine = Process((sys.executable, "-c", f"import time; {said}; {FOREVER}"), queues=True)
+    result = attempt.run([engine], 1, tmp_path, Limits(total_s=300, silence_s=1), lambda rank, message: None)
     said = re.escape(f"the last lines of {Path(sys.executable).name}: Abort is in progress")
     assert re.fullmatch(rf"rank 0 sent no message for 1 s \(silence limit\) before its first .*; {said}", result.reason)
 

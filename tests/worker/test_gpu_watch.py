@@ -70,7 +70,7 @@ def test_means_extremes_and_the_union_of_reasons_are_kept(played, monkeypatch):
 
     def sampled():
         """Once more, with what stands there now."""
-        before, deadline = played.samples, time.time() + 20.0
+        before, deadline = played.samples, time.time() + 120.0
         while played.samples < before + 2 and time.time() < deadline:
             time.sleep(0.001)
 

@@ -10,7 +10,7 @@ import pytest
 from suite.worker import messages
 from suite.worker.load import Load, above
 
-GIVE_UP = 20.0  # seconds
+GIVE_UP = 120.0  # seconds
 
 
 def children():
@@ -22,12 +22,14 @@ def test_a_load_runs_on_the_cores_and_takes_no_more_than_its_share():
     core, before = min(os.sched_getaffinity(0)), set(children())
     load = Load(0.6, [core])
     began = set(children()) - before
-    time.sleep(1.0)
+    limit = time.monotonic() + GIVE_UP
+    while time.clock_gettime((~min(began) << 3) | 2) < 1.0 and time.monotonic() < limit:  # its processor time
+        time.sleep(0.05)
     places = [os.sched_getaffinity(each) for each in began]
     found = load.end()
     assert places == [{core}]
     assert found["asked"] == 0.6
-    assert 0.0 < found["taken"] < 0.7
+    assert 0.0 < found["taken"] < 0.8, "its start counts, too"
     assert not set(children()) & began
 
 

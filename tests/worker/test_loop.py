@@ -240,10 +240,11 @@ def test_it_measures_long_enough_and_steps_add_up_to_the_wall_time(sampling):
     assert 0.99 * timed.wall_s < sum(timed.step_s) <= timed.wall_s
 
 
-def test_progress_is_reported_of_warm_up_and_steps(sampling, settled):
-    reported = []
+def test_progress_is_reported_of_warm_up_and_steps(monkeypatch, sampling, settled):
+    reported, body = [], Scripted(0.001)
+    monkeypatch.setattr("suite.worker.loop.time", body)
     loop = Loop(toy.ToyTrainer(trainers.setup()), sampling, lambda **progress: reported.append(progress))
-    loop.alone("io_only", lambda: time.sleep(0.001))
+    loop.alone("io_only", body)
     assert reported[0] == {"name": "io_only", "phase": "warmup", "step": 1, "of": 6}
     assert reported[6:] == [{"name": "io_only", "phase": "measure", "step": 1, "of": 3}]  # quick steps: not at each
     assert [reported_every([step_s] * 6) for step_s in (0.5, 0.04, 0.001)] == [1, 2, 100]  # about ten times a second

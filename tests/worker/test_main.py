@@ -86,7 +86,7 @@ def test_measuring_a_real_network(make_job, work, monkeypatch):
     assert native.samples == 4 * len(native.step_s) == 12
     assert native.wall_s > 0
     assert staged.loss < native.loss < 4.0  # a repeated batch is learnt
-    assert sum(staged.stage_s["communication"]) < 0.1 * sum(staged.stage_s["backward"])
+    assert min(staged.stage_s["communication"]) < 0.1 * min(staged.stage_s["backward"])
 
 
 def test_layer_times_are_of_the_staged_pass_alone_without_its_warm_up(make_job, work):
@@ -259,7 +259,7 @@ main.close(types.SimpleNamespace(close=threading.Event().wait), Outbox(sys.argv[
 def test_a_process_that_its_framework_does_not_let_go_ends_as_done_and_its_log_says_where(tmp_path):
     environ = dict(os.environ, PYTHONPATH=str(Path(__file__).parents[2]))
     tokens = [sys.executable, "-c", STUCK, str(tmp_path)]
-    ended = subprocess.run(tokens, env=environ, stderr=subprocess.PIPE, timeout=60)
+    ended = subprocess.run(tokens, env=environ, stderr=subprocess.PIPE, timeout=300)
     assert ended.returncode == 0
     assert b"in wait" in ended.stderr
     sent = [messages.decode(line) for line in (tmp_path / "rank-0.jsonl").read_text().splitlines()]

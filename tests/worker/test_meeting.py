@@ -49,14 +49,14 @@ def test_strangers_are_sent_away_and_do_not_hold_up_the_ranks(place, monkeypatch
     door = listening(place)
     with socket.create_connection(place) as stranger:
         stranger.sendall(words)
-        found = together(2, lambda rank: maximum(rank, 2, place, None if rank else door, patience=20.0))
+        found = together(2, lambda rank: maximum(rank, 2, place, None if rank else door, patience=120.0))
     assert found == [1.0, 1.0]
 
 
 def test_a_rank_of_another_run_is_a_stranger(place):
     def task(rank):
         with pytest.raises(OSError, match="others came from 127.0.0.1" if rank == 0 else "no rank 0 of 3 ranks"):
-            Meeting(rank, 2 if rank == 0 else 3, place, patience=0.5)
+            Meeting(rank, 2 if rank == 0 else 3, place, patience=2.0)
 
     together(2, task)
 
@@ -65,10 +65,10 @@ def test_a_rank_that_comes_twice_is_said(place):
     def task(number):
         if number == 0:
             with raising(OSError, "127.0.0.1", 1):
-                Meeting(0, 3, place, patience=20.0)
+                Meeting(0, 3, place, patience=120.0)
         else:
             with pytest.raises(OSError, match="rank 0"):
-                maximum(1, 3, place, patience=1.0)
+                maximum(1, 3, place, patience=3.0)
 
     together(3, task)
 
@@ -89,7 +89,7 @@ def test_a_rank_that_says_nothing_is_named_when_its_time_is_up(place):
     def task(rank):
         with closing(Meeting(rank, 2, place, limit=0.3)) as ours:
             if rank:
-                assert heard.wait(20.0)
+                assert heard.wait(120.0)
                 return
             with pytest.raises(ConnectionError, match=r"rank 1 sent nothing for 0\.3 s while rank 0 waited"):
                 ours.maximum(0.0)

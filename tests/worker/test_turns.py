@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 
 import toy
 
@@ -32,11 +33,14 @@ def test_a_rank_says_that_it_waits_and_sleeps_until_its_turn(tmp_path):
     assert turns.taken
     waiting = threading.Thread(target=turns.wait, args=(True,))
     waiting.start()
+    limit = time.monotonic() + 120
+    while not sent and time.monotonic() < limit:
+        time.sleep(0.01)
     waiting.join(0.1)
     assert waiting.is_alive()
     assert sent == [Waiting(True)]
     os.write(end, b".")
-    waiting.join(5)
+    waiting.join(120)
     assert not waiting.is_alive()
     os.close(end)
 

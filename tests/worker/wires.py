@@ -22,9 +22,9 @@ class Threads:
 
     def exchange(self, rank, value):
         self._values[rank] = value
-        self._barrier.wait(10)
+        self._barrier.wait(120)
         found = list(self._values)
-        self._barrier.wait(10)  # nobody writes the next value before all have read
+        self._barrier.wait(120)  # nobody writes the next value before all have read
         return found
 
     def abort(self):
