@@ -358,7 +358,7 @@ def test_waiting_for_other_parts_is_a_stage_of_its_own_where_there_are_parts(sam
     assert min(stages["forward"]) == pytest.approx(0.002)
     assert sum(map(sum, stages.values())) == pytest.approx(record.wall_s)
     assert record.samples == len(record.step_s) * 8 / 2, "a network's batch counts once over its ranks"
-    _, made = passes(sampling, world=2)
+    _, made = passes(sampling, world=2, knobs=sleeping)
     assert "bubble" not in made.run("staged").stage_s
 
 

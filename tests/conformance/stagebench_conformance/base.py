@@ -38,8 +38,9 @@ class Conformance:
     # What a machine without the framework means: an adapter is not proven where nothing ran, so "skip" is only for one
     # of many adapters, where another machine runs it.
     where_missing: ClassVar[Literal["fail", "skip"]] = "fail"
-    # Prove both networks, the probe and mnist_small, in every pair of strategy and tuning. False, to save time: each
-    # pair on one of them, those of `lowered` on the probe.
+    # Prove both networks, the probe and mnist_small, in every pair of strategy and tuning, each optimiser on one device
+    # and on several, every operation of each backend. False, to save time: each pair on one of them, those of `lowered`
+    # on the probe; one optimiser on several; of backends with one communicator the first one whole.
     every_pair: ClassVar[bool] = True
     # Fork ranks from a process that has imported the framework, where their start and end is not the question.
     warm: ClassVar[bool] = False
