@@ -145,7 +145,7 @@ class Reading:
         ours = self.opened(trainer, photographs, form, readers=2)[0]
         ours.next_batch()
         ours.close()
-        give_up = time.time() + 20
+        give_up = time.time() + 120
         while threads() > before and time.time() < give_up:
             time.sleep(0.05)
         assert threads() <= before

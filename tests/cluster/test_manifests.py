@@ -229,7 +229,7 @@ def test_what_a_pod_runs_measures_the_case_and_the_runs_are_collected(plan, tmp_
         shell, flags, script = job["spec"]["template"]["spec"]["containers"][0]["command"]
         here = script.replace("/stagebench/", f"{folder}/").replace("/results/", f"{results}/")
         here = here.replace("stagebench run", f"{sys.executable} -m suite.cli run --no-proofs")
-        done = subprocess.run([shell, flags, here], capture_output=True, text=True, timeout=100)
+        done = subprocess.run([shell, flags, here], capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
     runs = sorted((results / "brief").iterdir())
     done = stagebench("collect", *runs, "-o", tmp_path / "all")

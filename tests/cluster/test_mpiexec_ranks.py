@@ -86,11 +86,11 @@ def killed_and_again(tmp_path, temporary):
                 (*alone, *process.tokens), env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
             )
 
-        first = started("sh", "-c", "echo here; exec sleep 60")
+        first = started("sh", "-c", "echo here; exec sleep 600")
         assert first.stdout.readline() == "here\n"
         first.kill()
         first.communicate()
-        return started("echo", "hello").communicate(timeout=60)[0]
+        return started("echo", "hello").communicate(timeout=300)[0]
 
     return go
 

@@ -59,7 +59,7 @@ def test_a_job_whose_follower_is_killed_is_cancelled(tmp_path, monkeypatch, kill
 
     thread = threading.Thread(target=when_it_runs)
     thread.start()
-    found = attempt([follower], 1, folder, Limits(60.0, 60.0), strike)
+    found = attempt([follower], 1, folder, Limits(300.0, 300.0), strike)
     thread.join()
     assert (found.outcome, found.reason) == ("crash", "sbatch was ended by SIGKILL")
     cancels = [line for line in said.read_text().splitlines() if line.startswith("scancel")]

@@ -243,7 +243,7 @@ def test_options_that_an_engine_or_an_operator_adds_are_not_taken_for_the_host(t
     program('#!/bin/sh\necho "to $1"\nshift\nexec /bin/sh -c "$*"\n')
     login = write_daemon_login(Request(Placement(), (), Path(sys.executable), {}, tmp_path))
     tokens = [login, *options, "b", "echo", '"it\'s"', "$((1 + 1));", "exit 3"]
-    done = subprocess.run(tokens, capture_output=True, text=True, timeout=20)
+    done = subprocess.run(tokens, capture_output=True, text=True, timeout=300)
     assert done.stdout == "to b\nit's 2\n", done.stderr
     (told,) = [json.loads(line) for line in (tmp_path / LOGINS).read_text().splitlines()]
     assert (told["host"], told["code"]) == ("b", 3)

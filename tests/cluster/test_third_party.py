@@ -84,7 +84,7 @@ def test_a_plan_may_name_it_for_what_it_can_start(tmp_path):
 
 def test_a_built_in_adapter_s_rank_finds_its_number(tmp_path):
     configuration = plain(adapters()["reference"], workloads()["mnist_small"], placement=Placement(launcher="motor"))
-    launch = launch_of(configuration, Limits(60, 60), {}, tmp_path / "bundle")
+    launch = launch_of(configuration, Limits(300, 300), {}, tmp_path / "bundle")
     attempt = launch.run(tmp_path, Look())
     assert attempt.outcome == "ok", attempt.reason
     assert [(each.rank, each.world) for each in of_type(Joined, attempt.messages[0])] == [(0, 1)]

@@ -14,6 +14,7 @@ import socket
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -393,13 +394,17 @@ def adds_first_weights(self, batch):
 
 def hashes_in(threads):
     """A step that so many threads share; NumPy's own are not this adapter's to set."""
-    pool = ThreadPoolExecutor(threads)
+    pool, all_of_them = ThreadPoolExecutor(threads), Barrier(threads, timeout=300)
+
+    def hashed(data):
+        all_of_them.wait()  # on a busy machine the first one awake would do the others' part, too
+        return hashlib.sha256(data).digest()
 
     def step(self, batch):
         if batch.inputs.shape[1:] == behaviour.graph().input_shape:
             Right.step(self, batch)
         else:
-            list(pool.map(lambda data: hashlib.sha256(data).digest(), HALVES))
+            list(pool.map(hashed, HALVES))
 
     return {"step": step}
 
@@ -670,9 +675,34 @@ def test_the_look_at_its_behaviour_catches_and_names_it(mistake):
     caught(mistake, looked(trainer, Behave(SAMPLES, devices, looks)))
 
 
+class Worked:
+    """A clock that goes by the layers that were computed, each way: on a busy machine as on another."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def process_time(self):
+        return self.now
+
+    def counting(self, compute):
+        def computed(*given):
+            self.now += 1.0
+            return compute(*given)
+
+        return computed
+
+    def build(self, trainer, graph, weights):
+        Right.build(trainer, graph, weights)
+        for each in trainer._network.layers:
+            each.forward, each.backward = self.counting(each.forward), self.counting(each.backward)
+
+
 @pytest.mark.parametrize("mistake", ["none", *LAZY])
-def test_work_that_is_put_off_is_noticed(mistake):
-    trainer = made(LAZY.get(mistake, {}), SGD(1e-5, 0.0, 0.0))
+def test_work_that_is_put_off_is_noticed(mistake, monkeypatch):
+    clock = Worked()
+    monkeypatch.setattr(behaviour.time, "process_time", clock.process_time)
+    build = {"build": lambda self, graph, weights: clock.build(self, graph, weights)}
+    trainer = made({**LAZY.get(mistake, {}), **build}, SGD(1e-5, 0.0, 0.0))
     caught(mistake, looked(trainer, Behave(2, 1, ["laziness"])))
 
 

@@ -58,14 +58,14 @@ def start(tmp_path):
 def test_a_rank_has_its_own_variables_folder_and_output_and_the_import_is_shared(start, tmp_path):
     program = "import os; print(os.environ['STAGEBENCH_RANK'], os.environ['MASTER_PORT'], os.getcwd()); code = 3"
     ranks = [start(program, MASTER_PORT=str(port)) for port in (1, 2)]
-    assert [rank.communicate(timeout=60)[0] for rank in ranks] == [f"1 {port} {tmp_path}\n" for port in (1, 2)]
+    assert [rank.communicate(timeout=300)[0] for rank in ranks] == [f"1 {port} {tmp_path}\n" for port in (1, 2)]
     assert [rank.returncode for rank in ranks] == [3, 3]
     assert (tmp_path / "imports").read_text() == "x"
 
 
 def test_ranks_of_several_tests_share_an_import(start, tmp_path):
     for test in ("one", "two"):
-        assert start("", PYTEST_CURRENT_TEST=test).wait(timeout=60) == 0
+        assert start("", PYTEST_CURRENT_TEST=test).wait(timeout=300) == 0
     assert (tmp_path / "imports").read_text() == "x"
 
 
@@ -91,12 +91,12 @@ def test_an_engine_and_a_sidecar_get_a_stand_in_and_other_programs_stay(tmp_path
 
 def test_another_variable_that_a_framework_may_read_is_another_import(start, tmp_path):
     for threads in ("1", "2"):
-        assert start("", OMP_NUM_THREADS=threads).wait(timeout=60) == 0
+        assert start("", OMP_NUM_THREADS=threads).wait(timeout=300) == 0
     assert (tmp_path / "imports").read_text() == "xx"
 
 
 def test_a_rank_that_a_signal_ends_is_told_so(start):
-    assert start("import os, signal; os.kill(os.getpid(), signal.SIGABRT)").wait(timeout=60) == -signal.SIGABRT
+    assert start("import os, signal; os.kill(os.getpid(), signal.SIGABRT)").wait(timeout=300) == -signal.SIGABRT
 
 
 def test_whoever_is_killed_takes_the_rank_along(start):
@@ -104,7 +104,7 @@ def test_whoever_is_killed_takes_the_rank_along(start):
     forked = int(rank.stdout.readline())
     assert forked != rank.pid
     rank.kill()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while os.path.exists(f"/proc/{forked}"):
         assert time.monotonic() < deadline, "it is still there"
         time.sleep(0.01)
@@ -112,4 +112,4 @@ def test_whoever_is_killed_takes_the_rank_along(start):
 
 def test_where_the_framework_cannot_be_imported_the_worker_starts_by_itself(start, tmp_path):
     rank = start("print('as ever')", framework="raise ImportError('libdriver.so.9')")
-    assert rank.communicate(timeout=60)[0] == "as ever\n"
+    assert rank.communicate(timeout=300)[0] == "as ever\n"

@@ -53,10 +53,19 @@ def pid_of(process):
 
 def gone(pid, seconds=120):
     deadline = time.monotonic() + seconds
-    while os.path.exists("/proc/%d" % pid):
+    while runs(pid):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     return True
+
+
+def runs(pid):
+    """Whether a process is there, and more than unreaped: in a container there may be nobody who reaps."""
+    try:
+        with open("/proc/%d/stat" % pid) as stream:
+            return stream.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def children_of(pid):

@@ -24,7 +24,7 @@ def run_ranks(folder, strategy, *steps, **options):
     changing = options.get("changing_rate", False)
     asked = {"batch": SAMPLES // ranks, "optimiser": optimiser, "changing_rate": changing}
     tokens = rank_tokens(program, "steps", folder, strategy=strategy, **asked)
-    subprocess.run(mpiexec() + ["-n", str(ranks)] + tokens, env=mpi_variables(), check=True, timeout=60)
+    subprocess.run(mpiexec() + ["-n", str(ranks)] + tokens, env=mpi_variables(), check=True, timeout=300)
     return found_by(folder, ranks), [saved_by(folder, "after%d" % number, ranks) for number in range(len(steps))]
 
 

@@ -103,12 +103,12 @@ def test_the_store_is_open_as_long_as_ranks_join():
     store = ring.Store("127.0.0.1")
     place = "http://{}:{}/global/0".format(*store.address)
     try:
-        with urllib.request.urlopen(urllib.request.Request(place, b"here", method="PUT"), timeout=5) as answer:
+        with urllib.request.urlopen(urllib.request.Request(place, b"here", method="PUT"), timeout=60) as answer:
             assert answer.status == 200
-        with urllib.request.urlopen(place, timeout=5) as answer:
+        with urllib.request.urlopen(place, timeout=60) as answer:
             assert answer.read() == b"here"
     finally:
         store.close()
     with pytest.raises(OSError, match="refused"):
-        urllib.request.urlopen(place, timeout=5)
+        urllib.request.urlopen(place, timeout=60)
     assert os.environ.get("HOROVOD_GLOO_RENDEZVOUS_ADDR") is None

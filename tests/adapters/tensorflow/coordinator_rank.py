@@ -80,7 +80,7 @@ def left():
     """Threads that still run some seconds after they were told to end."""
     others = [each for each in threading.enumerate() if each is not threading.current_thread()]
     for thread in others:
-        thread.join(timeout=5)
+        thread.join(timeout=60)
     return [each.name for each in others if each.is_alive()]
 
 

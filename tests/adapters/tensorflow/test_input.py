@@ -213,7 +213,7 @@ sys.exit(3)
 def test_a_process_ends_in_the_midst_of_reading(arrays, tmp_path):
     script = ENDING.format(path=str(tmp_path / "digits.npz"))
     environ = processes.variables()
-    done = subprocess.run([sys.executable, "-c", script], env=environ, timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-c", script], env=environ, timeout=300, check=False)
     assert done.returncode == 3
 
 

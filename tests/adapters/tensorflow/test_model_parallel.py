@@ -69,7 +69,7 @@ def test_the_notes_say_what_lies_where(found, small):
 
 
 def test_a_pipeline_works_side_by_side_and_tells_how_long_it_waited():
-    pipeline, met = Pipeline(2), threading.Barrier(2, timeout=30)
+    pipeline, met = Pipeline(2), threading.Barrier(2, timeout=300)
 
     def work(stage, microbatch, value):
         if (stage, microbatch) in ((0, 1), (1, 0)):

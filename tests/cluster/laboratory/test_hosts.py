@@ -195,7 +195,7 @@ def test_gloo_takes_the_wire_also_where_the_first_host_knows_itself_as_127_0_1_1
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         running.append(subprocess.Popen(tokens, env=place, **pipes))
     try:
-        told = [process.communicate(timeout=90) for process in running]
+        told = [process.communicate(timeout=300) for process in running]
     finally:
         for process in running:
             process.kill()

@@ -71,7 +71,7 @@ def test_communication_that_kept_off_the_wire_is_no_number(laboratory, real, hea
     if shared:
         tokens = [token for token in tokens if not token.startswith("--ipc=")]
     variables = {**variables, AGENT: str(tmp_path / "agent")}
-    done = subprocess.run(tokens, env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(tokens, env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.stdout, done.stderr
     (link,) = json.loads(done.stdout)["links"]
     assert link["outcome"] == ("crash" if shared else "ok"), link["reason"]

@@ -53,7 +53,13 @@ class Communicating(Conformance):
         offer = Offer(self.it(), backend)
         first = next(each for each in self.it().backends if each.communicator == backend.communicator)
         whole = self.every_pair or backend == first
-        asked = Asked(backend.operations[: None if whole else 1], SIZES, (TENSORS,) * ("all-reduce" in backend.operations), 0.0, DEVICES)
+        asked = Asked(
+            backend.operations[: None if whole else 1],
+            SIZES,
+            (TENSORS,) * ("all-reduce" in backend.operations),
+            0.0,
+            DEVICES,
+        )
         small = replace(asked, operations=backend.operations[:1], workloads=(), dtypes=backend.dtypes[1:])
         for resolved in (*collectives(asked, offer, workloads()), *collectives(small, offer, workloads())):
             link = self._measured(resolved, backend, tmp_path / resolved.case.id)

@@ -29,6 +29,7 @@ from suite.processes.query import inherited
 # Each rank's, attempt's or test's: set in the forked process, and nothing that a framework reads when it is imported.
 OWN = {"PYTEST_CURRENT_TEST", "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK"}
 OWN |= {"STAGEBENCH_RANK", "STAGEBENCH_WORLD", "STAGEBENCH_LOCAL_RANK"}
+OWN |= {"PRTE_MCA_prte_local_tmpdir_base"}  # Open MPI's own folder, of each mpiexec another
 MOST = 4  # servers at once: each holds a framework in memory
 
 
