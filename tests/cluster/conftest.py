@@ -86,7 +86,7 @@ def job(tiny, tmp_path):
 def launched():
     """Starts a request with a launcher, to its end; silence counts when its ranks have joined."""
 
-    def go(launcher, request, processes=None, silence=15, on_message=lambda rank, message: None, seconds=120):
+    def go(launcher, request, processes=None, silence=60, on_message=lambda rank, message: None, seconds=300):
         limits = Limits(total_s=seconds, silence_s=silence, joining_s=seconds)
         processes = launcher.processes(request) if processes is None else processes
         return run(processes, request.placement.ranks, request.folder, limits, on_message)
@@ -133,7 +133,7 @@ def stagebench(head_node, tmp_path):
         tokens, own = head_node(sys.executable, "-m", "suite.cli", *words)
         environ = {**own, **variables}
         return subprocess.run(
-            tokens, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+            tokens, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False
         )
 
     return run

@@ -53,8 +53,8 @@ def experiment(tmp_path, request):
 def look(experiment):
     """Runs a plan's scale `tiny`, perhaps changed, whose pages must answer its question; what came of it."""
 
-    def run(name, changes=()):
-        done = experiment(name, "tiny", changes=changes)
+    def run(name, changes=(), proofs=True):
+        done = experiment(name, "tiny", changes=changes, proofs=proofs)
         assert set(done.outcomes) <= {"ok", "unsupported", "unavailable"}
         assert done.outcomes["ok"] > 1
         assert unanswered(name, done.pages, whole=False) == []

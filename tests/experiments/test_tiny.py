@@ -10,10 +10,10 @@ from tests.reports.browsing import CHROMIUM, chromium, fits, opened, tab
 CLOSER = ("batch-size", "learning", "paper", "readers", "stragglers")  # looked at more closely below
 
 
-# First: its network takes longest to be proven, which `readers` then need not do again.
+# Unproven: every kind of GoogLeNet's layers is proven by the conformance suite, the whole before a release.
 def test_a_plan_that_measures_and_one_of_its_network(look):
-    measured = look("paper")
-    look("readers")
+    measured = look("paper", proofs=False)
+    look("readers", proofs=False)
     rows = summarise(measured.folder)
     assert {row.case.adapter for row in rows} == {"caffempi"}
     assert all(row.outcome == "ok" and row.rate and row.rate.value > 0 for row in rows)

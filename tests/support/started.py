@@ -1,5 +1,6 @@
 """Processes that a test has started, or that others left behind; the core's environment has psutil."""
 
+import re
 import subprocess
 import sys
 import time
@@ -38,6 +39,13 @@ def running_in(folder, status=None):
             if Path(process.cwd()) == folder and now != psutil.STATUS_ZOMBIE and status in (None, now):
                 found.append(process)
     return found
+
+
+def broke_in_mpi_init(attempt):
+    """Whether Open MPI itself crashed in MPI_Init, as 5.0 does under srun now and then, before a rank had joined."""
+    joined = any('"joined"' in path.read_text() for path in attempt.glob("rank-*.jsonl"))
+    said = "".join(path.read_text(errors="replace") for path in attempt.glob("*.log"))
+    return not joined and re.search(r"(?s)Segmentation fault.*mpi_init", said, re.IGNORECASE) is not None
 
 
 def controller(process, ranks, folder):

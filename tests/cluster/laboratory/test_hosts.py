@@ -21,6 +21,7 @@ from suite.processes.placement_check import RankReport, hosts_problem
 from suite.worker.messages import Hello, Progress, of_type
 from suite.worker.rendezvous import free_port
 from tests.support.errors import raising
+from tests.support.started import wait_until
 from workloads.networks.mnist import mnist_small
 
 
@@ -80,9 +81,10 @@ def mended(laboratory):
     host = laboratory.layout.hosts[1]
     yield host
     switch_link(host, on=True)
-    left = {each: processes(each) for each in laboratory.layout.hosts}
-    end(host)
-    assert not any(left.values())
+    try:
+        wait_until(lambda: not any(processes(each) for each in laboratory.layout.hosts))
+    finally:
+        end(host)
 
 
 class InStep:
@@ -110,7 +112,7 @@ def test_a_host_that_dies_in_mid_run_is_a_crash_that_names_it(laboratory, interp
     fault = InStep(die)
     result = on_hosts(Mpiexec(), request, on_message=fault)
     assert result.outcome == "crash"
-    assert fault.seconds < 30
+    assert fault.seconds < 120
     # The host's end kills the login's shell and what runs in it, in any order; MPI may have been quicker to end it.
     how = r"was ended by SIGKILL|ended with exit code 1(37|43) \(128 \+ SIG(KILL|TERM)\)|ended with exit code 1"
     assert re.match(rf"the host {mended} was lost: its login ({how}) in native \(warmup", result.reason)
@@ -123,7 +125,7 @@ def test_a_cut_link_is_silence_that_ends_in_time(laboratory, real, name, job, on
     result = on_hosts(Mpiexec(), request, silence=8, on_message=fault)
     assert result.outcome == "timeout"
     assert "sent no message for 8 s (silence limit) in native (warmup, step " in result.reason
-    assert fault.seconds < 8 + 30
+    assert fault.seconds < 8 + 120
 
 
 def test_a_killed_rank_is_named(laboratory, interpreter, job, on_hosts, mended):

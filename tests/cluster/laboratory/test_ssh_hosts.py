@@ -57,6 +57,13 @@ def people(host):
     return [line for line in lines if line and "sshd" not in line.partition(" ")[0]]
 
 
+def stopped(process):
+    try:
+        return process.status() == psutil.STATUS_STOPPED
+    except psutil.NoSuchProcess:
+        return False
+
+
 @pytest.mark.parametrize("turn", [1, -1], ids=["from-the-first", "from-the-second"])
 def test_ranks_run_on_their_hosts_and_meet_on_the_wire(laboratory, controller, turn):
     hosts = laboratory.layout.hosts[::turn]
@@ -94,7 +101,7 @@ def test_the_interface_is_the_one_that_leads_there(laboratory):
 def test_a_frozen_rank_on_the_other_host_is_a_timeout_and_nothing_is_left_there(laboratory, controller):
     found = told(controller({"dies": 1, "signal": "SIGSTOP"}, silence=5))
     assert found["outcome"] == "timeout"
-    assert people(laboratory.layout.hosts[1]) == []
+    wait_until(lambda: people(laboratory.layout.hosts[1]) == [])
 
 
 # --- a real sshd ---------------------------------------------------------------
@@ -148,12 +155,12 @@ def test_through_a_real_sshd_ranks_meet_and_a_frozen_one_is_ended(laboratory, co
     assert [host for host, _ in told(controller(**logins))["ranks"]] == [first, second]
     found = told(controller({"dies": 1, "signal": "SIGSTOP"}, silence=5, **logins))
     assert found["outcome"] == "timeout"
-    assert people(second) == []
+    wait_until(lambda: people(second) == [])
 
 
 def test_through_a_real_sshd_nothing_outlives_a_killed_controller(laboratory, controller, logins):
     second = laboratory.layout.hosts[1]
     with controller({"dies": 1, "signal": "SIGSTOP"}, **logins) as process:
-        wait_until(lambda: any(one.status() == "stopped" for one in processes(second)))
+        wait_until(lambda: any(map(stopped, processes(second))))
         process.kill()
     wait_until(lambda: people(second) == [])
