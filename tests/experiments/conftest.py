@@ -57,7 +57,9 @@ def look(experiment):
         done = experiment(name, "tiny", changes=changes, proofs=proofs)
         assert set(done.outcomes) <= {"ok", "unsupported", "unavailable"}
         assert done.outcomes["ok"] > 1
-        assert unanswered(name, done.pages, whole=False) == []
+        lacking = unanswered(name, done.pages, whole=False)
+        # Of what is not proven nothing is compared, and the title says that alone.
+        assert [each for each in lacking if proofs or not each.startswith("the title")] == []
         return done
 
     return run
