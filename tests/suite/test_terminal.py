@@ -17,7 +17,7 @@ import pytest
 import suite
 
 HEIGHT = 30
-PAUSE = 0.02  # seconds without a word, and what stands there is what a person sees
+PAUSE = 0.1  # seconds without a word, and what stands there is what a person sees
 RUN = ("--adapter", "reference", "--workload", "mnist_small", "--batch", "2,4", "--precision", "float64", "-o", "x")
 SHORT = "sampling.processes=2 sampling.seconds=1 sampling.steps=3 sampling.warmup_steps=1 sampling.warmup_limit=1"
 
