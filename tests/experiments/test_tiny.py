@@ -7,7 +7,7 @@ from suite.analysis.summary import summarise
 from suite.plan import ready_made
 from tests.reports.browsing import CHROMIUM, chromium, fits, opened, tab
 
-CLOSER = ("batch-size", "learning", "paper", "readers", "stragglers")  # looked at more closely below
+CLOSER = ("batch-size", "learning", "paper", "readers", "serving", "stragglers")  # looked at more closely below
 
 
 # Unproven: every kind of GoogLeNet's layers is proven by the conformance suite, the whole before a release.
@@ -44,6 +44,14 @@ def test_a_plan_that_does_both(look):
     one, other = (row.lessons[0] for row in rows if row.lessons)
     assert one.distance(other) <= 1e-3
     assert {mode_of(row.case) for row in rows if row.rate} == set(MODES)
+
+
+def test_a_plan_behind_model_servers(look):
+    rows = summarise(look("serving", ("bound_share=0.9",)).folder)
+    assert {row.case.serving.model_server for row in rows} == {"inprocess", "mosec", "litserve"}
+    for row in rows:
+        assert row.served.compared_answers > 0
+        assert row.served.wrong == row.served.unanswered == 0
 
 
 def test_a_plan_with_a_straggler(look):
