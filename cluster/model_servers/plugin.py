@@ -30,6 +30,19 @@ SERVERS = [
         "/inference",
         whole_ms=True,
     ),
+    ModelServer(
+        "triton",
+        "Triton",
+        "NVIDIA's server in C++ with its Python backend; its version is that of nvidia-pytriton, which brings it.",
+        PACKAGE,
+        f"{FOLDER}/triton_program.py",
+        ("pytriton",),
+        "triton",
+        "tox run -e triton",
+        "/v2/models/queries/infer",
+        protocol="v2",
+        since_arrival=True,
+    ),
 ]
 
 

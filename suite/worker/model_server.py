@@ -81,6 +81,7 @@ class Behind:
 
     def _listen(self, folder: str, ends: contextlib.ExitStack) -> None:
         rule, asked = self._rule, self._asked
+        query, answer = asked.samples[0], asked.right[0]
         self._told = Served(
             host=HOST,
             port=free_port(),
@@ -90,8 +91,12 @@ class Behind:
             options={},
             socket=os.path.join(folder, "predictor"),
             memory=os.path.join(folder, "memory"),
-            query_bytes=asked.samples[0].nbytes,
-            answer_bytes=asked.right[0].nbytes,
+            query_bytes=query.nbytes,
+            answer_bytes=answer.nbytes,
+            query_type=str(query.dtype),
+            answer_type=str(answer.dtype),
+            query_shape=list(query.shape),
+            answer_shape=list(answer.shape),
         )
         size = self._told.batch * (self._told.query_bytes + self._told.answer_bytes)
         with open(self._told.memory, "w+b") as file:

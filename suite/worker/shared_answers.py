@@ -30,6 +30,10 @@ class Served(NamedTuple):
     memory: str  # the shared file
     query_bytes: int  # of a query of one sample
     answer_bytes: int
+    query_type: str  # NumPy's name: "float32"
+    answer_type: str
+    query_shape: List[int]  # without a batch's dimension
+    answer_shape: List[int]
 
 
 def served() -> Served:
