@@ -1,10 +1,27 @@
 """The model servers as the controller sees them."""
 
+import os
+import shutil
+from pathlib import Path
+
 from suite.contracts.hooks import hookimpl
 from suite.contracts.model_server import ModelServer
 
 PACKAGE = "cluster.model_servers"
 FOLDER = "cluster/model_servers"
+
+
+class InJava(ModelServer):
+    """A server that runs in Java."""
+
+    def missing(self, interpreter: Path) -> str | None:
+        """Return what to install where there is no Java."""
+        home = os.environ.get("JAVA_HOME")
+        if shutil.which("java", path=f"{home}/bin" if home else None):
+            return None
+        where = f"in JAVA_HOME ({home})" if home else "on PATH"
+        return f"there is no java {where}: apt-get install default-jre-headless, or name another with JAVA_HOME"
+
 
 SERVERS = [
     ModelServer(
@@ -28,6 +45,18 @@ SERVERS = [
         "mosec",
         "tox run -e mosec",
         "/inference",
+        whole_ms=True,
+    ),
+    InJava(
+        "torchserve",
+        "TorchServe",
+        "PyTorch's server, no longer developed: a front end in Java, workers in Python.",
+        PACKAGE,
+        f"{FOLDER}/torchserve_program.py",
+        ("ts", "torch", "yaml"),
+        "torchserve",
+        "tox run -e torchserve",
+        "/predictions/queries",
         whole_ms=True,
     ),
     ModelServer(
