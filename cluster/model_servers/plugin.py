@@ -25,6 +25,20 @@ class InJava(ModelServer):
 
 SERVERS = [
     ModelServer(
+        "bentoml",
+        "BentoML",
+        "A server in Python; it chooses itself how long a query waits for others. Queries are JSON.",
+        PACKAGE,
+        f"{FOLDER}/bentoml_program.py",
+        ("bentoml",),
+        "bentoml",
+        "tox run -e bentoml",
+        "/answer",
+        protocol="json",
+        delays=False,
+        environ={"BENTOML_DO_NOT_TRACK": "True"},
+    ),
+    ModelServer(
         "litserve",
         "LitServe",
         "A server in Python: FastAPI in front, workers in processes of their own.",

@@ -33,6 +33,7 @@ class ModelServer:
     path: str  # of its address: "/inference"
     protocol: str = "raw"  # one of suite.worker.protocols
     batches: bool = True  # False: it answers queries one at a time
+    delays: bool = True  # False: it decides itself how long a query waits for others; `max_delay_ms` is nothing to it
     whole_ms: bool = False  # True: `max_delay_ms` is rounded up to whole milliseconds, one at least
     since_arrival: bool = False  # whether the delay counts from a query's arrival; False: from when a worker takes it
     environ: dict[str, str] = field(default_factory=dict)  # variables, such as those that turn off telemetry

@@ -9,7 +9,7 @@ from suite.contracts import knobs
 from suite.contracts.adapter import Adapters, Strategy
 from suite.contracts.case import AUTO, Case, Placement, check_counts, optimiser_settings
 from suite.contracts.launcher import Launchers, starters
-from suite.contracts.model_server import INPROCESS
+from suite.contracts.model_server import INPROCESS, ModelServer
 from suite.data.compatibility import Fit, fit
 from suite.data.sets import missing_records
 from suite.data.trace import arrival_times
@@ -76,7 +76,7 @@ class _Maker(Names):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.model_servers = {INPROCESS, *model_servers()}
+        self.model_servers = model_servers()
         self.graph = functools.cache(lambda name: graph_of(self.workloads[name]))
         # A large set's listing takes seconds.
         self.missing = functools.cache(missing_records)
@@ -190,12 +190,13 @@ class _Maker(Names):
         refused = refusal(adapter, capabilities, case, graph, self.launchers)
         refused = refused or idle(case, kept, strategy is not None and strategy.infers)
         case = case.on(passes=kept or case.passes)
-        case = case.on(serving=_serving(case))
+        case = case.on(serving=_serving(case, self.model_servers))
         server = case.serving.model_server
+        refused = refused or _one_at_a_time(case, self.model_servers)
         if refused:
             return Resolved(case, "unsupported", refused)
-        if server not in self.model_servers:
-            names = known(server, self.model_servers)
+        if server not in (INPROCESS, *self.model_servers):
+            names = known(server, (INPROCESS, *self.model_servers))
             return Resolved(case, "unavailable", f"no plugin brings the model server {shown(server)}; {names}")
         if launcher not in self.launchers:
             named = f"the launcher {launcher!r}"
@@ -272,11 +273,23 @@ def _input(choice: Choice, form: str) -> Input:
     return Input(mode=choice["data_mode"], format=form, **{key: choice[key] for key in keys})
 
 
-def _serving(case: Case) -> Serving:
+def _serving(case: Case, servers: Mapping[str, ModelServer]) -> Serving:
     """Return the settings of the load `server`; the default ones of what has no use for them, which must not differ."""
     if SERVER not in case.passes:
         return Serving()
-    return case.serving._replace(workers=1) if case.serving.model_server == INPROCESS else case.serving
+    if case.serving.model_server == INPROCESS:
+        return case.serving._replace(workers=1)
+    server = servers.get(case.serving.model_server)
+    waits = server is None or (server.batches and server.delays)
+    return case.serving if waits else case.serving._replace(max_delay_ms=Serving().max_delay_ms)
+
+
+def _one_at_a_time(case: Case, servers: Mapping[str, ModelServer]) -> str | None:
+    """Return why a model server does not batch as the case wants; None if it does."""
+    server = servers.get(case.serving.model_server)
+    if server is None or server.batches or case.batch == 1:
+        return None
+    return f"the model server {server.name} answers one query at a time, not {case.batch} together; use batch = 1"
 
 
 def measurable(strategy: Strategy | None, passes: tuple[str, ...]) -> tuple[str, ...]:

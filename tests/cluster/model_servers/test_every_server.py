@@ -38,8 +38,8 @@ def test_every_answer_is_right_batches_are_made_and_nothing_stays(server, worker
         folder = Path(behind._told.memory).parent
     assert len(found.latency_s) == sum(found.batches) == found.compared == found.scheduled == 400
     assert (found.wrong, found.malformed, found.refused, found.timed_out, found.failed) == (0,) * 5
-    assert max(found.batches) == (4 if declared.batches else 1)
-    if declared.batches and workers == 1:
+    assert (1 < max(found.batches) <= 4) if declared.batches else set(found.batches) == {1}
+    if declared.delays and workers == 1:
         assert np.mean(found.batches) > 2
     assert running_in(folder) == []
     assert not folder.exists()
