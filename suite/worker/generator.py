@@ -96,11 +96,13 @@ class Connection(asyncio.Protocol):
             return
         fields = head.decode("latin-1").lower().split("\r\n")
         sizes = [int(each.partition(":")[2]) for each in fields if each.startswith("content-length:")]
-        if sizes and len(rest) < sizes[0]:
+        chunks = "transfer-encoding: chunked" in fields
+        body = _joined(rest) if chunks else rest
+        if body is None or (sizes and len(body) < sizes[0]):
             return
         query, self.query, self._buffer = self.query, None, b""
-        query.status, query.fields, query.body = int(fields[0].split()[1]), fields[1:], rest
-        self._owner.answered(query, self, open_still=bool(sizes) and "connection: close" not in fields)
+        query.status, query.fields, query.body = int(fields[0].split()[1]), fields[1:], body
+        self._owner.answered(query, self, open_still=bool(sizes or chunks) and "connection: close" not in fields)
 
     def connection_lost(self, error: Optional[Exception]) -> None:
         """Tell the owner, by the query if one was under way."""
@@ -251,6 +253,23 @@ class Generator:
         """Close every connection."""
         for each in self._free:
             each.close()
+
+
+def _joined(chunks: bytes) -> Optional[bytes]:
+    """Return the body that chunks make (RFC 9112, section 7.1), without trailers; None if one is still to come."""
+    parts: List[bytes] = []
+    begin = 0
+    while True:
+        line = chunks.find(b"\r\n", begin)
+        if line < 0:
+            return None
+        size = int(chunks[begin:line].partition(b";")[0], 16)
+        begin = line + 2 + size + 2
+        if len(chunks) < begin:
+            return None
+        if size == 0:
+            return b"".join(parts)
+        parts.append(chunks[line + 2 : begin - 2])
 
 
 def _kind(query: Query) -> str:
