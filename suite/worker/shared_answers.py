@@ -11,6 +11,7 @@ import mmap
 import os
 import socket
 import struct
+import threading
 from typing import Any, List, NamedTuple, Sequence
 
 NUMBER = struct.Struct("<i")
@@ -48,6 +49,7 @@ class Answers:
     def __init__(self, told: Served) -> None:
         """Connect; ConnectionError if the predictor is gone, or has no place left for a worker."""
         self._told = told
+        self._turn = threading.Lock()
         self._link = socket.socket(socket.AF_UNIX)
         self._link.connect(told.socket)
         place = self._number()
@@ -58,15 +60,16 @@ class Answers:
         self._answers = whole[place * size + told.batch * told.query_bytes : (place + 1) * size]
 
     def of(self, queries: Sequence[Any]) -> List[bytes]:
-        """Return the answers to queries, which are bytes; ValueError for one of another length."""
-        size = self._told.query_bytes
-        for number, query in enumerate(queries):
-            if len(query) != size:
-                raise ValueError(f"a query has {len(query)} bytes, not {size}")
-            self._queries[number * size : (number + 1) * size] = query
-        self._link.sendall(NUMBER.pack(len(queries)))
-        size = self._told.answer_bytes
-        return [bytes(self._answers[number * size : (number + 1) * size]) for number in range(self._number())]
+        """Return the answers to queries, which are bytes; ValueError for one of another length. Threads take turns."""
+        with self._turn:
+            size = self._told.query_bytes
+            for number, query in enumerate(queries):
+                if len(query) != size:
+                    raise ValueError(f"a query has {len(query)} bytes, not {size}")
+                self._queries[number * size : (number + 1) * size] = query
+            self._link.sendall(NUMBER.pack(len(queries)))
+            size = self._told.answer_bytes
+            return [bytes(self._answers[number * size : (number + 1) * size]) for number in range(self._number())]
 
     def _number(self) -> int:
         got = self._link.recv(NUMBER.size, socket.MSG_WAITALL)
