@@ -48,6 +48,8 @@ class JaxPredictor(machine.OnDevices, Predictor):
         return heads[-1]
 
     def place(self, inputs: np.ndarray) -> Array:
+        if self._choices.for_cpus:  # the program's call takes them as they are: half the time of mnist_small
+            return inputs
         return jax.device_put(inputs, self._devices[0])
 
     def run(self, placed: Array) -> Logits:

@@ -113,3 +113,71 @@ class Loop:
             self.rate.value = np.array([self.rule.rate(self.done)], np.float32)
         self.trainer.train_minibatch(self.given)
         return float(self.trainer.previous_minibatch_loss_average)
+
+
+class Answers(Loop):
+    def __init__(self, network, form, tensors, inputs, way="constants"):
+        self.form, self.way = form, way
+        kind = C.Parameter if way == "parameters" else C.Constant
+        self.w = {
+            name: kind(np.ascontiguousarray(self.laid(name, value)), dtype=np.float32)
+            if way != "parameters"
+            else C.Parameter(init=np.ascontiguousarray(self.laid(name, value)), dtype=np.float32)
+            for name, value in tensors.items()
+        }
+        self.x = C.input_variable(inputs.shape[1:], dtype=np.float32)
+        self.function = network(self, self.x)
+
+    def laid(self, name, value):
+        if value.ndim == 4:
+            return value[:, :, 0, 0] if value.shape[2] == 1 else value
+        if value.ndim == 1 and self.form is None and not name.startswith(("fc", "loss")):
+            return value[:, None, None]  # a convolution's bias
+        return self.turned(name, value)
+
+    def answer(self, inputs):
+        given = C.Value(C.NDArrayView.from_data(np.ascontiguousarray(inputs, np.float32)))
+        found = {self.function.output: None}
+        C.cntk_py.Function._forward(self.function, {self.x: given}, found, C.cpu(), set())
+        return np.array(found[self.function.output].asarray())
+
+    def transformer(self, x):
+        return self.logits(x)
+
+    def conv(self, x, name, stride=1, pad=0, relu=True, plus=None):
+        w = self.w[name + ".weight"]
+        if len(w.shape) == 2:
+            x = x if stride == 1 else C.slice(x, [1, 2], [0, 0], list(x.shape[1:]), [stride, stride])
+            y = C.times(w, x, output_rank=2)
+        else:
+            around = [False, bool(pad), bool(pad)]
+            y = C.convolution(w, x, strides=(stride, stride), auto_padding=around)
+        y = y + self.w[name + ".bias"]
+        y = y if plus is None else y + plus
+        return self.relu(y) if relu else y
+
+    def relu(self, x):
+        return x * C.greater(x, np.float32(0))
+
+    def max_pool(self, x, kernel, stride, pad=0, ceil=False):
+        window = (kernel, kernel), (stride, stride), [False, bool(pad), bool(pad)]
+        return C.pooling(x, C.MAX_POOLING, *window, ceil_out_dim=ceil)
+
+    def lrn(self, x):
+        apart = np.abs(np.subtract.outer(np.arange(x.shape[0]), np.arange(x.shape[0])))
+        band = ((apart <= 2) * (1e-4 / 5)).astype(np.float32)
+        scale = C.times(C.constant(band), x * x, output_rank=2) + np.float32(1)
+        return x / C.sqrt(scale * C.sqrt(scale))
+
+    def concat(self, xs):
+        return C.splice(*xs, axis=0)
+
+    def flat(self, x):
+        return C.reshape(x, (-1,))
+
+    def mean(self, x):
+        return C.reshape(C.reduce_mean(x, axis=(1, 2)), (-1,))
+
+    def dense(self, x, name, relu=False):
+        y = super().dense(x, name)
+        return self.relu(y) if relu else y

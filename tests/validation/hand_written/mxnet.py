@@ -23,10 +23,17 @@ class Network(mx.gluon.HybridBlock):
         for name, value in initial.items():
             safe = name.replace(".", "_")
             setattr(self, safe, self.params.get(safe, shape=value.shape))
-        mask = np.triu(np.full((1, form.tokens, form.tokens), -np.inf), 1)
-        self.mask = self.params.get_constant("mask", mx.nd.array(mask))
+        if form and not form.image:
+            mask = np.triu(np.full((1, form.tokens, form.tokens), -np.inf), 1)
+            self.mask = self.params.get_constant("mask", mx.nd.array(mask))
 
-    def hybrid_forward(self, F, x, y, mask, **w):  # noqa: N803 - Gluon's names
+    def hybrid_forward(self, F, x, y, **w):  # noqa: N803 - Gluon's names
+        logits = self.logits(F, x, w)
+        y = y if self.form.image else F.transpose(y)
+        return F.mean(-F.pick(F.log_softmax(logits, axis=-1), y, axis=-1))
+
+    def logits(self, F, x, w):  # noqa: N803
+        """Of tokens by position, then sample."""
         form = self.form
 
         def dense(h, name):
@@ -38,7 +45,7 @@ class Network(mx.gluon.HybridBlock):
 
         def attention(qkv):
             scores = F.contrib.interleaved_matmul_selfatt_qk(qkv, heads=form.heads)
-            scores = scores if form.image else F.broadcast_add(scores, mask)
+            scores = scores if form.image else F.broadcast_add(scores, w["mask"])
             return F.contrib.interleaved_matmul_selfatt_valatt(qkv, F.softmax(scores, axis=-1), heads=form.heads)
 
         if form.image:
@@ -60,11 +67,9 @@ class Network(mx.gluon.HybridBlock):
             h = h + dense(z, name + "_fc2")
         h = norm(h, "norm")
         if form.image:
-            logits = dense(F.reshape(F.slice_axis(h, axis=0, begin=0, end=1), shape=(-3, 0)), "fc")
-        else:
-            options = {"num_hidden": form.classes, "no_bias": True, "flatten": False}
-            logits, y = F.FullyConnected(h, w["embedding_weight"], **options), F.transpose(y)
-        return F.mean(-F.pick(F.log_softmax(logits, axis=-1), y, axis=-1))
+            return dense(F.reshape(F.slice_axis(h, axis=0, begin=0, end=1), shape=(-3, 0)), "fc")
+        options = {"num_hidden": form.classes, "no_bias": True, "flatten": False}
+        return F.FullyConnected(h, w["embedding_weight"], **options)
 
 
 class Loop:
@@ -103,3 +108,60 @@ class Loop:
         options = {"beta1": rule.beta1, "beta2": rule.beta2, "epsilon": rule.epsilon, "eta": 1.0}
         state = self.first[name], self.second[name], self.one
         mx.nd.contrib.adamw_update(w, gradient, *state, out=w, lr=rule.rate(self.done), wd=rule.lr * decay, **options)
+
+
+class Answers:
+    def __init__(self, network, form, tensors, inputs, way="gluon"):
+        if form:
+            tensors = {n: by_head(v, form.heads) if "_qkv" in n else v for n, v in tensors.items()}
+        self.block = Forward(network, form, tensors, len(inputs))
+        self.block.initialize()
+        for name, value in tensors.items():
+            self.block.params[name.replace(".", "_")].set_data(mx.nd.array(value))
+        self.dtype = str(inputs.dtype) if inputs.dtype == np.float32 else "int32"
+        self.block.hybridize(static_alloc=True, static_shape=True, backend=None if way == "plain" else "MKLDNN")
+
+    def answer(self, inputs):
+        return self.block(mx.nd.array(inputs, dtype=self.dtype)).asnumpy()
+
+
+class Forward(Network):
+    def __init__(self, network, form, tensors, samples):
+        super().__init__(form, tensors, samples)
+        self.network = network
+
+    def hybrid_forward(self, F, x, **w):  # noqa: N803
+        self.F, self.w = F, w
+        return self.network(self, x)
+
+    def transformer(self, x):
+        found = self.logits(self.F, x, self.w)
+        return found if self.form.image else self.F.swapaxes(found, dim1=0, dim2=1)
+
+    def conv(self, x, name, stride=1, pad=0, relu=True, plus=None):
+        out, _, kernel, _ = self.shapes[name + ".weight"]
+        window = {"kernel": (kernel, kernel), "stride": (stride, stride), "pad": (pad, pad), "num_filter": out}
+        y = self.F.Convolution(x, self.w[name + "_weight"], self.w[name + "_bias"], **window)
+        y = y if plus is None else y + plus
+        return self.F.Activation(y, act_type="relu") if relu else y
+
+    def max_pool(self, x, kernel, stride, pad=0, ceil=False):
+        window = {"kernel": (kernel, kernel), "stride": (stride, stride), "pad": (pad, pad)}
+        return self.F.Pooling(x, pool_type="max", pooling_convention="full" if ceil else "valid", **window)
+
+    def lrn(self, x):
+        return self.F.LRN(x, nsize=5, alpha=1e-4, beta=0.75, knorm=1.0)
+
+    def concat(self, xs):
+        return self.F.concat(*xs, dim=1)
+
+    def flat(self, x):
+        return self.F.Flatten(x)
+
+    def mean(self, x):
+        return self.F.Flatten(self.F.Pooling(x, kernel=(7, 7), pool_type="avg", global_pool=True))
+
+    def dense(self, x, name, relu=False):
+        weight = self.w[name + "_weight"], self.w[name + "_bias"]
+        y = self.F.FullyConnected(x, *weight, num_hidden=self.shapes[name + ".weight"][0])
+        return self.F.Activation(y, act_type="relu") if relu else y

@@ -25,7 +25,7 @@ class Loop:
         self.compiled = tf.function(self.train, jit_compile=True, autograph=False)
 
     def dense(self, x, name):
-        w = self.w[name + ".weight"]
+        w = tf.convert_to_tensor(self.w[name + ".weight"])
         y = tf.nn.bias_add(tf.matmul(tf.reshape(x, [-1, w.shape[0]]), w), self.w[name + ".bias"])
         return tf.reshape(y, [*x.shape[:-1], w.shape[1]])
 
@@ -45,7 +45,7 @@ class Loop:
     def logits(self):
         w, form = self.w, self.form
         if form.image:
-            n, size = len(self.x), form.patch
+            n, size = self.x.shape[0], form.patch
             filters = tf.transpose(tf.reshape(w["patches.weight"], [3, size, size, form.width]), [1, 2, 0, 3])
             h = tf.nn.conv2d(self.x, filters, size, "VALID") + w["patches.bias"]
             h = tf.reshape(h, [n, form.tokens - 1, form.width])
@@ -91,3 +91,65 @@ class Loop:
 
     def step(self):
         return float(self.compiled())
+
+
+class Answers(Loop):
+    def __init__(self, network, form, tensors, inputs, way=None):
+        self.form, way = form, way or ("xla" if form else "graph")
+        turned = {
+            n: v if n in TABLES else v.transpose(*range(2, v.ndim), 1, 0) for n, v in tensors.items() if v.ndim > 1
+        }
+        # A filter is a constant of the graph.
+        self.w = {n: turned.get(n, v) for n, v in tensors.items()}
+        if way != "frozen":
+            self.w = {n: v if v.ndim == 4 else tf.Variable(v) for n, v in self.w.items()}
+        if form:
+            self.mask = np.triu(np.full((form.tokens, form.tokens), -np.inf, np.float32), 1)
+        shape = inputs.shape
+
+        @tf.function(jit_compile=way == "xla", autograph=False)
+        def answers(x):
+            return network(self, tf.transpose(x, [0, 2, 3, 1]) if len(shape) == 4 else x)
+
+        given = tf.TensorSpec(shape, tf.float32 if len(shape) == 4 else tf.int64)
+        self.run = answers.get_concrete_function(given)
+
+    def answer(self, inputs):
+        return self.run(tf.constant(inputs)).numpy()
+
+    def transformer(self, x):
+        self.x = x
+        found = self.logits()
+        return found if self.form.image else tf.reshape(found, [*x.shape, -1])
+
+    def conv(self, x, name, stride=1, pad=0, relu=True, plus=None):
+        pads = [[0, 0], [pad, pad], [pad, pad], [0, 0]]
+        y = tf.nn.bias_add(tf.nn.conv2d(x, self.w[name + ".weight"], stride, pads), self.w[name + ".bias"])
+        y = y if plus is None else y + plus
+        return tf.nn.relu(y) if relu else y
+
+    def max_pool(self, x, kernel, stride, pad=0, ceil=False):
+        same = ceil or kernel == 3 and stride == 1  # nothing that is padded is negative
+        if pad and not same:
+            x, pad = tf.pad(x, [[0, 0], [pad, pad], [pad, pad], [0, 0]]), 0
+        return tf.nn.max_pool2d(x, kernel, stride, "SAME" if same else "VALID")
+
+    def lrn(self, x):
+        channels = x.shape[3]
+        band = np.tri(channels, k=2) * np.tri(channels, k=2).T * (1e-4 / 5)
+        scale = tf.nn.conv2d(x * x, band[None, None].astype(np.float32), 1, "VALID")
+        root = tf.math.rsqrt(tf.nn.bias_add(scale, np.ones(channels, np.float32)))
+        return x * (root * tf.sqrt(root))
+
+    def concat(self, xs):
+        return tf.concat(xs, 3)
+
+    def flat(self, x):
+        return tf.reshape(tf.transpose(x, [0, 3, 1, 2]), [x.shape[0], -1])
+
+    def mean(self, x):
+        return tf.reduce_mean(x, [1, 2])
+
+    def dense(self, x, name, relu=False):
+        y = super().dense(x, name)
+        return tf.nn.relu(y) if relu else y
