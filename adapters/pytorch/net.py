@@ -55,7 +55,7 @@ class Net(nn.Module):
             stage = Stage(0, len(graph.layers), ("input",), heads)
         readers = Counter(name for layer in graph.layers for name in layer.inputs)
         places = Places(graph, stage)
-        self._program: List[Instruction] = []
+        self.program: List[Instruction] = []
         overwritable = set()  # layers of this stage whose output may be written over by its one reader
         for index in range(stage.begin, stage.end):
             layer = graph.layers[index]
@@ -72,7 +72,7 @@ class Net(nn.Module):
                     if getattr(operation, role, None) is not None:
                         self._states.append((f"{layer.name}.{role}", operation, role))
             (first, *rest), output = places.of(index)
-            self._program.append((operation, output, first, tuple(rest)))
+            self.program.append((operation, output, first, tuple(rest)))
         self._size = places.size
         self._leaving = [places.now[name] for name in stage.leaving]
         with torch.no_grad():
@@ -92,7 +92,7 @@ class Net(nn.Module):
     def forward(self, *entering: Tensor) -> List[Tensor]:
         """Return the heads, for images (samples, channels, height, width) or tokens; of a stage what leaves it."""
         values: List[Any] = [*entering] + [None] * (self._size - len(entering))
-        for operation, output, first, rest in self._program:
+        for operation, output, first, rest in self.program:
             if rest:
                 values[output] = operation(values[first], *[values[place] for place in rest])
             else:
@@ -102,12 +102,12 @@ class Net(nn.Module):
     def follow(self, original: "Net") -> None:
         """Run the layers of one's own, which a copy of a network has in place of the original's, in its order."""
         own = dict(zip(original.layers, self.layers))
-        self._program = [(own.get(operation, operation), *places) for operation, *places in original._program]
+        self.program = [(own.get(operation, operation), *places) for operation, *places in original.program]
 
     def layer_by_layer(self, inputs: Tensor, done: Callable[[int, Tensor, bool], None]) -> Heads:
         """`forward` of the whole network; after each layer `done(its index, output, whether autograd recorded it)`."""
         values: List[Any] = [inputs] + [None] * (self._size - 1)
-        for index, (operation, output, first, rest) in enumerate(self._program):
+        for index, (operation, output, first, rest) in enumerate(self.program):
             before = values[first].grad_fn
             made = values[output] = operation(values[first], *[values[place] for place in rest])
             done(index, made, made.grad_fn is not before)

@@ -1,0 +1,72 @@
+"""Inference on CPUs in float32: a convolution with the sum and the rectifier after it as one of oneDNN's operators.
+
+torch.compile writes networks so, too. Weights are packed once, as the operator wants them for a number of samples. On
+one thread with AVX2 ResNet-50 takes 0.83 of the time with one sample, mnist_small 0.9.
+"""
+
+from collections import Counter
+from typing import Any, List, Tuple
+
+import torch
+from torch import Tensor
+
+from adapters.pytorch.net import Instruction
+from workloads.graph import Graph, Layer
+
+KINDS = ("add", "relu")  # what may follow a convolution, in this order
+
+
+class Fused:
+    """A convolution, a sum of two and a rectifier."""
+
+    def __init__(self, conv: Any, entering: Tuple[int, ...], rectified: bool) -> None:
+        """Take a convolution's tensors; `entering` is its input's shape, of the usual query."""
+        self.window = list(conv.padding), list(conv.stride), list(conv.dilation), conv.groups
+        weight = conv.weight.detach().to_mkldnn()
+        self.weight = torch._C._nn.mkldnn_reorder_conv2d_weight(weight, *self.window, entering)
+        self.bias = None if conv.bias is None else conv.bias.detach()
+        self.then = "relu" if rectified else None
+        operator: Any = torch.ops.mkldnn._convolution_pointwise
+        self.run, self.run_with_addend = operator.default, operator.binary
+
+    def __call__(self, x: Tensor, *addend: Tensor) -> Tensor:
+        weights = self.weight, self.bias, *self.window
+        if addend:
+            return self.run_with_addend(x, *addend, *weights, "add", 1.0, self.then, [], None)  # type: ignore[no-any-return]
+        return self.run(x, *weights, self.then or "none", [], None)  # type: ignore[no-any-return]
+
+
+def fused(program: List[Instruction], graph: Graph, samples: int) -> List[Instruction]:
+    """Return the program of a network's layers with those that follow a convolution's part of it."""
+    readers = Counter(name for layer in graph.layers for name in layer.inputs)
+    readers.update(head.layer for head in graph.heads)
+    made, index = [], 0
+    while index < len(program):
+        layer, (operation, output, first, rest) = graph.layers[index], program[index]
+        index += 1
+        if layer.kind == "conv":
+            chain = following(graph.layers, index, readers)
+            addends: List[int] = []
+            for after, (_, place, *read) in zip(chain, program[index:]):
+                if after.kind == "add":
+                    addends = [each for each in (read[0], *read[1]) if each != output]
+                output = place
+            entering = (samples, *layer.input_shapes[0])
+            operation = Fused(operation, entering, bool(chain) and chain[-1].kind == "relu")
+            rest = tuple(addends)
+            index += len(chain)
+        # Without nn.Module's own call, which takes mnist_small with one sample a twentieth.
+        made.append((getattr(operation, "forward", operation), output, first, rest))
+    return made
+
+
+def following(layers: List[Layer], index: int, readers: "Counter[str]") -> List[Layer]:
+    """Return those of the layers from `index` that can be part of the convolution before them."""
+    chain = [layers[index - 1]]
+    for kind in KINDS:
+        at = index + len(chain) - 1
+        after = layers[at] if at < len(layers) else chain[0]
+        alone = readers[chain[-1].name] == 1 and chain[-1].name in after.inputs
+        if alone and after.kind == kind and len(set(after.inputs)) == len(after.inputs) <= 2:
+            chain.append(after)
+    return chain[1:]
