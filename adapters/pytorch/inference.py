@@ -25,6 +25,9 @@ class TorchPredictor(Predictor, machine.OnDevice):
     def start(self) -> Joined:
         self._compiled = chosen(self.setup, "compile", default=False)  # or a mode of torch.compile
         self.open_device(bool(self._compiled))
+        setup, onednn = self.setup, torch.backends.mkldnn
+        plain = setup.tuned and setup.device == "cpu" and setup.precision == "float32" and not self._compiled
+        self._fuses = plain and onednn.is_available() and onednn.enabled
         return Joined(0, 1, "none", machine.versions(self.setup.device))
 
     def load(self, graph: Graph, tensors: Arrays) -> None:
@@ -38,14 +41,17 @@ class TorchPredictor(Predictor, machine.OnDevice):
         with torch.no_grad():
             for name, tensor in net.tensors():  # after the type is set: a float64 network has them whole
                 tensor.copy_(torch.from_numpy(np.asarray(tensors[name], np.float64)))
-        if self._fuses():
+        if self._fuses:
             net.program = fused(net.program, own, setup.batch)
-        self._run = net
+        self._run = net.forward if self._fuses else net
         if self._compiled:
             mode = None if self._compiled is True else self._compiled
             self._run = torch.compile(net, mode=mode)
 
     def place(self, inputs: np.ndarray) -> Tensor:
+        if self._fuses:
+            given = torch.from_numpy(inputs)
+            return given.contiguous(memory_format=self._layout) if given.dim() == 4 else given
         placed = torch.from_numpy(inputs).to(self._device, non_blocking=True)
         return placed if placed.dtype == torch.int64 else placed.to(self._dtype, memory_format=self._layout)
 
@@ -58,12 +64,7 @@ class TorchPredictor(Predictor, machine.OnDevice):
                 return self._run(placed)[-1]  # type: ignore[no-any-return]
 
     def fetch(self, found: Tensor) -> np.ndarray:
-        return to_numpy(found)
-
-    def _fuses(self) -> bool:
-        setup, onednn = self.setup, torch.backends.mkldnn
-        plain = setup.tuned and setup.device == "cpu" and setup.precision == "float32" and not self._compiled
-        return plain and onednn.is_available() and onednn.enabled
+        return found.numpy() if self._fuses and found.is_contiguous() else to_numpy(found)
 
     def notes(self) -> Notes:
         return dict(super().notes(), memory_format=str(self._layout).replace("torch.", ""), compile=self._compiled)

@@ -1,6 +1,6 @@
 """Inference: the network as one tf.function over variables, retraced for each number of samples."""
 
-from typing import Any
+from typing import Any, Dict
 
 import numpy as np
 import tensorflow as tf
@@ -28,6 +28,7 @@ class TensorFlowPredictor(Predictor, machine.OnDevice):
 
     def load(self, graph: Graph, tensors: Arrays) -> None:
         self._answer: Any = None  # the last network
+        self._traced: Dict[Any, Any] = {}  # what is called for each shape: tf.function would take longer to find it
         own, tensors = for_inference(graph, tensors, fold=self.setup.tuned)
         self.lay_out(own, training=False)
         self._xla = chosen(self.setup, "xla", default="off", tuned="step" if over_tokens(own) else "off")
@@ -36,12 +37,18 @@ class TensorFlowPredictor(Predictor, machine.OnDevice):
         self._answer = compiled(lambda inputs: net.heads(inputs)[-1], self._xla == "step")
 
     def place(self, inputs: np.ndarray) -> Inputs:
+        if self.setup.device == "cpu":  # there is nothing to copy to
+            images = inputs.ndim == 4
+            turned = inputs.transpose(0, 2, 3, 1) if images and self._images == "NHWC" else inputs
+            return tf.constant(np.ascontiguousarray(turned, self.setup.precision if images else np.int64))
         with tf.device(self.devices[0]):
             return self.placed(inputs)
 
     def run(self, placed: Inputs) -> Tensor:
         with tf.device(self.devices[0]):
-            return self._answer(placed)
+            if placed.shape not in self._traced:
+                self._traced[placed.shape] = self._answer.get_concrete_function(placed)
+            return self._traced[placed.shape](placed)
 
     def fetch(self, found: Tensor) -> np.ndarray:
         return as_array(found)
