@@ -22,8 +22,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-HERE = Path(__file__).resolve()
-sys.path.insert(0, str(HERE.parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
 from alternating import alternated, ratio
@@ -35,6 +34,7 @@ from tests.support.trainers import setup
 from workloads import weights
 from workloads.networks import by_name
 
+HERE = Path(__file__).resolve()
 PREDICTORS = {
     "pytorch": "TorchPredictor",
     "tensorflow": "TensorFlowPredictor",
@@ -83,7 +83,7 @@ def transformer(k, x):
 
 
 NETWORKS = {each.__name__: each for each in (mnist_small, googlenet, resnet50)}
-NETWORKS.update({name: transformer for name in FORMS})
+NETWORKS.update(dict.fromkeys(FORMS, transformer))
 
 
 def arguments():
@@ -125,7 +125,7 @@ def launched(asked, framework, name):
     inside = HERE.parents[1] / "adapters" / "inside.py"
     command = [sys.executable, str(inside), asked.environments, framework, str(HERE)] + options
     with subprocess.Popen(command, stdout=subprocess.PIPE, universal_newlines=True) as process:
-        for line in process.stdout:
+        for line in process.stdout or ():
             if line.startswith("{"):
                 r = json.loads(line)
                 row = (framework, name, r["batch"], r["hand_ms"], r["ours_ms"], r["ratio"])
@@ -140,21 +140,23 @@ def measure(asked, framework, name):
     tensors = trained(graph)
     kind = getattr(importlib.import_module("adapters.%s.inference" % framework), PREDICTORS[framework])
     for batch in asked.batch:
+        queries = [synthetic(graph, batch, seed).inputs for seed in range(3)]
         ours = kind(setup(batch=batch, tuning="tuned"))
         ours.start()  # it sets threads for both
         ours.load(graph, tensors)
-        queries = [synthetic(graph, batch, seed).inputs for seed in range(3)]
         written = importlib.import_module("hand_written." + framework).Answers
         options = {"way": asked.way} if asked.way else {}
-        hand = written(partial(NETWORKS[name]), FORMS.get(name), folded(tensors), queries[0], **options)
-        pairs = [(ours.answer(query), hand.answer(query)) for query in queries]
-        apart = max(float(abs(a - b).max() / abs(a).max()) for a, b in pairs)
-        ways = {"ours": lambda: ours.answer(queries[0]), "hand": lambda: hand.answer(queries[0])}
-        timed = alternated(ways, asked.rounds, "ours")
-        ms = {way + "_ms": statistics.median(wall for wall, _ in blocks) * 1e3 for way, blocks in timed.items()}
-        found = dict(ratio(timed["hand"], timed["ours"]), framework=framework, network=name, batch=batch, apart=apart)
-        print(json.dumps(dict(found, **ms)), flush=True)
+        hand = written(NETWORKS[name], FORMS.get(name), folded(tensors), queries[0], **options)
+        found = compared(ours.answer, hand.answer, queries, asked.rounds)
+        print(json.dumps(dict(found, framework=framework, network=name, batch=batch)), flush=True)
         ours.close()
+
+
+def compared(ours, hand, queries, rounds):
+    apart = max(float(abs(a - b).max() / abs(a).max()) for a, b in ((ours(each), hand(each)) for each in queries))
+    timed = alternated({"ours": partial(ours, queries[0]), "hand": partial(hand, queries[0])}, rounds, "ours")
+    ms = {way + "_ms": statistics.median(wall for wall, _ in blocks) * 1e3 for way, blocks in timed.items()}
+    return dict(ratio(timed["hand"], timed["ours"]), apart=apart, **ms)
 
 
 def trained(graph):

@@ -2,14 +2,15 @@
 
 What was tried, in CPU seconds of a step: products by oneDNN or by MKL, as in PyTorch's loop; the same by autograd: no
 difference.
+
+Inference is PyTorch's by hand.
 """
 
 import math
 
 import torch
-from pytorch_plain import onednn_is_faster
-
 from hand_written import pytorch
+from pytorch_plain import onednn_is_faster
 
 aten = torch.ops.aten
 

@@ -2,6 +2,9 @@
 
 What was tried, in CPU seconds of a step: attention by einsum, by heads first, and JAX's own: equal for ViT, einsum 1.08
 and 1.28 times as fast as the others for GPT.
+
+Inference: one jitted function, whose parameters are its constants, takes NumPy's samples as they are; to put them on
+the device first takes mnist_small with one sample twice as long.
 """
 
 import math

@@ -3,6 +3,8 @@
 What was tried, in CPU seconds of a step: interleaved products of attention are 1.06 to 1.07 times as fast as batch_dot
 (they want tokens before samples, and the rows of qkv by head); imperative 1.17 to 1.24 times slower;
 multi_adamw_update, which takes 50 tensors at most: no difference.
+
+Inference: the hybridised block with oneDNN's subgraphs ("plain": without).
 """
 
 import math
@@ -130,7 +132,7 @@ class Forward(Network):
         super().__init__(form, tensors, samples)
         self.network = network
 
-    def hybrid_forward(self, F, x, **w):  # noqa: N803
+    def hybrid_forward(self, F, x, y=None, **w):  # noqa: N803
         self.F, self.w = F, w
         return self.network(self, x)
 

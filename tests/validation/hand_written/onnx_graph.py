@@ -1,4 +1,4 @@
-"""The networks as ONNX by onnx.helper: what ONNX Runtime and OpenVINO are given, written apart from the suite's writer."""
+"""Networks as ONNX by onnx.helper, for ONNX Runtime and OpenVINO: written apart from the suite's own writer."""
 
 import math
 
@@ -26,13 +26,13 @@ class Graph:
         self.model = helper.make_model(graph, opset_imports=sets, ir_version=10).SerializeToString()
 
     def node(self, kind, *xs, domain="", outputs=1, **options):
-        names = ["%s_%d_%d" % (kind, len(self.nodes), place) for place in range(outputs)]
+        names = [f"{kind}_{len(self.nodes)}_{place}" for place in range(outputs)]
         xs = [x if isinstance(x, str) else self.constant(x) for x in xs]
         self.nodes.append(helper.make_node(kind, xs, names, domain=domain, **options))
         return names[0] if outputs == 1 else names
 
     def constant(self, value, name=None):
-        name = name or "constant_%d" % len(self.constants)
+        name = name or f"constant_{len(self.constants)}"
         self.constants[name] = np.asarray(value)
         return name
 
@@ -42,6 +42,7 @@ class Graph:
 
     def conv(self, x, name, stride=1, pad=0, relu=True, plus=None):
         w = self.weight(name + ".weight"), self.weight(name + ".bias")
+        self.channels = len(self.tensors[name + ".bias"])
         y = self.node("Conv", x, *w, strides=[stride] * 2, pads=[pad] * 4)
         y = y if plus is None else self.node("Add", y, plus)
         return self.node("Relu", y) if relu else y
@@ -52,17 +53,11 @@ class Graph:
     def lrn(self, x):
         if not self.contributed:
             return self.node("LRN", x, size=5, alpha=1e-4, beta=0.75, bias=1.0)
-        channels = (
-            64 if len(self.nodes) < 10 and not any(n.op_type == "LRN" for n in self.nodes) and self.first() else 192
-        )
-        apart = np.abs(np.subtract.outer(np.arange(channels), np.arange(channels)))
+        apart = np.abs(np.subtract.outer(*[np.arange(self.channels)] * 2))
         band = ((apart <= 2) * (1e-4 / 5)).astype(np.float32)[:, :, None, None]
-        scale = self.node("Conv", self.node("Mul", x, x), band, np.ones(channels, np.float32))
+        scale = self.node("Conv", self.node("Mul", x, x), band, np.ones(self.channels, np.float32))
         root = self.node("Sqrt", scale)
         return self.node("Div", x, self.node("Mul", root, self.node("Sqrt", root)))
-
-    def first(self):
-        return sum(n.op_type == "Conv" for n in self.nodes) == 1
 
     def concat(self, xs):
         return self.node("Concat", *xs, axis=1)
@@ -115,7 +110,7 @@ class Graph:
             h = self.node("Gather", self.weight("embedding.weight"), x)
         h = self.node("Add", h, self.weight("positions.weight"))
         for number in range(1, form.blocks + 1):
-            name = "block%d" % number
+            name = f"block{number}"
             y = self.attention(self.dense(self.norm(h, name + "_norm1"), name + "_qkv", tokens=True))
             h = self.node("Add", h, self.dense(y, name + "_out", tokens=True))
             z = self.dense(self.norm(h, name + "_norm2"), name + "_fc1", tokens=True)

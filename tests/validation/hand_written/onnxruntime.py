@@ -1,7 +1,6 @@
 """ONNX Runtime: a session with all optimisations, on one thread."""
 
 import onnxruntime as ort
-
 from hand_written.onnx_graph import Graph
 
 

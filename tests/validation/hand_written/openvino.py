@@ -2,7 +2,6 @@
 
 import numpy as np
 import openvino
-
 from hand_written.onnx_graph import Graph
 
 

@@ -4,6 +4,11 @@ What was tried, in CPU seconds of a step: products by oneDNN, forward and backwa
 processor 1.3 to 1.4 times as fast, on another 0.8 to 0.9, so a loop asks first; contiguous operands for them: no
 difference; attention by the fused kernel in place of its composition: 1.05 to 1.4; fused optimisers. torch.compile
 gains 1.03 to 1.06 after half a minute, with MKL's products alone: it refuses oneDNN's.
+
+Inference, by way, in CPU seconds over the fused way's on one thread with AVX2: "eager" channels last 1.2 for ResNet-50
+with one sample; "frozen" by TorchScript 1.2; "blocked", by torch.jit.optimize_for_inference, 1.1, and 1.7 where LRN
+comes between. "fused" calls oneDNN's convolution with its sum and rectifier, on packed weights, as torch.compile does.
+Linear layers by MKL: oneDNN's take 1.0 to 1.8 times as long, packed or not.
 """
 
 import math
@@ -123,11 +128,12 @@ class Answers(Loop):
 
     def lrn(self, x):
         channels = x.shape[1]
-        if "band" + str(channels) not in self.w:
+        name = f"band{channels}"
+        if name + ".weight" not in self.w:
             apart = torch.arange(channels)
             band = (1e-4 / 5) * ((apart[:, None] - apart).abs() <= 2).float()[:, :, None, None]
-            self.w["band%d.weight" % channels], self.w["band%d.bias" % channels] = band, torch.ones(channels)
-        root = self.conv(x * x, "band%d" % channels, relu=False).rsqrt_()
+            self.w[name + ".weight"], self.w[name + ".bias"] = band, torch.ones(channels)
+        root = self.conv(x * x, name, relu=False).rsqrt_()
         return x * root.mul_(root.sqrt())
 
     def concat(self, xs):
