@@ -78,7 +78,6 @@ _DEFINITIONS = (
     "queries. Charts show plain quantiles; the model simulates tries of the same length with the seconds of batches "
     "at the other rates, and of a server with what a single query and an unbroken row of batches took beyond them."
 )
-CACHED = 0.9  # of the latency of distinct queries: one and the same query again is answered from a cache
 
 
 def _servers(rows: Sequence[Row]) -> list[Markup]:
@@ -90,10 +89,10 @@ def _servers(rows: Sequence[Row]) -> list[Markup]:
     counts = sorted({each.queries for _, seen in found if seen for each in seen.closed_loops})
     for name, seen in found:
         if seen:
-            mib, again = number(seen.resident_bytes / 2**20), ": from a cache?" * (seen.same_s < CACHED)
+            mib = number(seen.resident_bytes / 2**20)
             own = [milliseconds(seen.alone_s), str(seen.processes), mib, number(seen.cores)]
             version = f"{seen.name} {seen.version}"
-            taken.append([name, version, number(seen.ready_s), *own, f"{percent(seen.same_s)}{again}"])
+            taken.append([name, version, number(seen.ready_s), *own])
             known = {
                 each.queries: f"{number(each.per_s)}/s, {milliseconds(each.latency_s)} ms" for each in seen.closed_loops
             }
@@ -101,7 +100,7 @@ def _servers(rows: Sequence[Row]) -> list[Markup]:
     if not taken:
         return []
     heads = "Case | model server | first right answer after, s | beyond inference, ms | processes | memory, MiB"
-    heads += " | cores busy | latency of one query again and again"
+    heads += " | cores busy"
     why = "Answers/s and the median latency of closed loops, by queries under way. Such a loop waits for its server: "
     why += "what users would have sent meanwhile is never sent, so its latencies are not theirs."
     closed = table("Closed loops", ["Case", *(counted(each, "query", "queries") for each in counts)], loops)

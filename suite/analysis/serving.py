@@ -33,8 +33,8 @@ class AtRate:
 
     @cached_property
     def latencies(self) -> np.ndarray:
-        """Every query's, in seconds; infinity for one that got no answer."""
-        lost = sum(each.malformed + each.refused + each.timed_out + each.failed for each in self.tries)
+        """Every query's, in seconds; infinity for one that got no answer, or a wrong one."""
+        lost = sum(unanswered(each) + each.wrong for each in self.tries)
         return np.concatenate([*(np.asarray(each.latency_s) for each in self.tries), np.full(lost, np.inf)])
 
     @property
@@ -46,15 +46,15 @@ class AtRate:
     def late(self) -> bool:
         """True if the generator sent queries too late for their latencies to be the server's."""
         waits = np.concatenate([np.asarray(each.lag_s) for each in self.tries])
-        if not len(waits) or self.saturated:
-            return False
         answered = self.latencies[np.isfinite(self.latencies)]
+        if not len(waits) or not len(answered) or self.saturated:
+            return False
         return bool(np.quantile(waits, 0.99) > min(LATE_S, LATE * np.quantile(answered, 0.99)))
 
     @property
     def batch(self) -> float:
         """The mean number of queries in a batch."""
-        return fmean(size for each in self.tries for size in each.batches)
+        return fmean([size for each in self.tries for size in each.batches] or [0])
 
     def within(self, share: float) -> float | None:
         """Return the latency that `share` of the queries keep; None of too few queries, infinity where it saturates."""
@@ -66,7 +66,8 @@ class AtRate:
         weights = [len(each.latency_s) for each in self.tries]
         names = self.tries[0].stage_s
         return {
-            name: sum(w * each.stage_s[name] for w, each in zip(weights, self.tries, strict=True)) / sum(weights)
+            name: sum(w * each.stage_s[name] for w, each in zip(weights, self.tries, strict=True))
+            / max(1, sum(weights))
             for name in names
         }
 
@@ -95,33 +96,33 @@ class Served:
 
     by_round: Mapping[Round, Sequence[AtRate]]
     model_server: ServerUse | None
+    every: Sequence[Try]  # those of rates that are left out, too
     late: int = 0  # rates that are left out: the generator was late
 
     @property
     def unanswered(self) -> int:
         """Queries that were sent and got no answer: refused, timed out, malformed or failed."""
-        every = (each for rates in self.by_round.values() for at in rates for each in at.tries)
-        return sum(each.malformed + each.refused + each.timed_out + each.failed for each in every)
+        return sum(map(unanswered, self.every))
 
     @property
     def wrong(self) -> int:
         """Answers that were not those to their queries."""
-        return sum(each.wrong for rates in self.by_round.values() for at in rates for each in at.tries)
+        return sum(each.wrong for each in self.every)
 
     @property
     def compared_answers(self) -> int:
         """Answers that were compared."""
-        return sum(each.compared for rates in self.by_round.values() for at in rates for each in at.tries)
+        return sum(each.compared for each in self.every)
 
     @property
     def first(self) -> Sequence[AtRate]:
-        """The rates of the first process, lowest first."""
-        return next(iter(self.by_round.values()))
+        """The rates of the first process that has any, lowest first."""
+        return next(iter(self.by_round.values()), ())
 
     def keeping(self, rule: Serving) -> "Kept | None":
         """Return the largest rate whose latencies keep the bound, over processes; None where no rate is known to."""
         found = {at: kept for at, rates in self.by_round.items() if (kept := _keeping(rates, rule))}
-        if len(found) < len(self.by_round):
+        if not found or len(found) < len(self.by_round):
             return None
         rates = Rates({at: rate for at, (rate, _) in found.items()})
         return Kept(rates.interval, any(more for _, more in found.values()))
@@ -141,7 +142,10 @@ class Served:
 
         The model is given the seconds of batches, of `most` queries at most, at the other rates. It knows no traces.
         """
-        others = [each for other in self.first if other is not at or len(self.first) == 1 for each in other.tries]
+        others = [each for other in self.first if other is not at for each in other.tries if each.batches]
+        others = others or [each for each in at.tries if each.batches]
+        if not others:
+            return {share: Compared(math.inf, math.inf) for share in (0.5, rule.bound_share)}
         station = _station(others, most)._replace(delay_s=rule.max_delay_ms / 1000 if most > 1 else 0.0)
         if self.model_server:
             seen = self.model_server
@@ -181,9 +185,15 @@ def served(found: Mapping[Round, tuple[Sequence[Try], ServerUse | None]]) -> Ser
         at: [AtRate(rate, same) for rate, same in sorted(grouped(tries, attrgetter("rate")).items())]
         for at, (tries, _) in ran.items()
     }
-    by_round = {at: [each for each in own if not each.late] for at, own in rates.items()}
-    late = sum(len(rates[at]) - len(own) for at, own in by_round.items())
-    return Served(by_round, next(server for _, server in ran.values()), late)
+    by_round = {at: kept for at, own in rates.items() if (kept := [each for each in own if not each.late])}
+    late = sum(each.late for own in rates.values() for each in own)
+    every = [each for tries, _ in ran.values() for each in tries]
+    return Served(by_round, next(server for _, server in ran.values()), every, late)
+
+
+def unanswered(tried: Try) -> int:
+    """Return the queries of a try that were sent and got no answer."""
+    return tried.malformed + tried.refused + tried.timed_out + tried.failed
 
 
 def _keeping(rates: Sequence[AtRate], rule: Serving) -> tuple[float, bool] | None:

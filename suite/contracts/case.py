@@ -168,6 +168,7 @@ YOUNGER: dict[str, Any] = {
 YOUNGER_WITHIN: dict[str, dict[str, Any]] = {
     "placement": {"share_devices": False, "memory_limit": 0},
     "training": {"patience": 0},
+    "serving": {"model_server": "inprocess", "workers": 1, "arrivals": "poisson"},
 }
 
 
@@ -195,8 +196,8 @@ class Case(Configuration):
     def id(self) -> str:
         """A hash of every value, in twelve hexadecimal digits."""
         values = self.to_dict()
-        within = {name: _but(values[name], younger) for name, younger in YOUNGER_WITHIN.items()}
-        kept = {**_but(values, YOUNGER), **within}
+        kept = _but(values, YOUNGER)
+        kept |= {name: _but(values[name], younger) for name, younger in YOUNGER_WITHIN.items() if name in kept}
         text = json.dumps(kept, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 

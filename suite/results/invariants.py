@@ -227,15 +227,15 @@ def _of_try(tried: Try) -> Iterator[str]:
     ended = answered + tried.malformed + tried.refused + tried.timed_out + tried.failed
     # A query that the generator gave up may have been answered even so; of one that was refused no batch had any.
     lost = sum(tried.batches) < answered if behind else sum(tried.batches) != answered
-    if not (0 < answered <= tried.scheduled and tried.rate > 0) or lost:
+    least = 0 if behind else 1  # a server may refuse every query
+    if not (least <= answered <= tried.scheduled and tried.rate > 0) or lost:
         yield f"a try has {answered} answers of {tried.scheduled} queries, in batches of {sum(tried.batches)} in all"
     if behind and ended != len(tried.lag_s):
         yield f"a try sent {len(tried.lag_s)} queries, and tells what became of {ended}"
     if not (0 <= tried.wrong <= tried.compared <= answered):
         yield f"a try has {tried.wrong} wrong answers of {tried.compared} that were compared"
     parts = {"lag", "server", "inference"} if behind else {"queue", "assembly", "inference"}
-    least = min((*tried.latency_s, tried.stage_s.get("inference", 0.0)), default=0.0)
-    if set(tried.stage_s) != parts or least < 0:
+    if set(tried.stage_s) != parts or min((*tried.latency_s, tried.stage_s.get("inference", 0.0)), default=0.0) < 0:
         yield f"a try has other parts than {', '.join(sorted(parts))}, or one that took less than no time"
     if len(tried.batch_s) != len(tried.batches) or min(tried.batch_s, default=0.0) < 0:
         yield f"a try has {len(tried.batches)} batches, and the seconds of {len(tried.batch_s)}"

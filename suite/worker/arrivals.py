@@ -35,9 +35,13 @@ class Asked:
     """Samples that are asked for in turn, and the predictor's usual answers to them."""
 
     def __init__(self, predictor: Predictor, samples: np.ndarray) -> None:
-        """The network is loaded."""
+        """The network is loaded. Unsupported: its answers are not finite."""
         self.predictor, self.samples = predictor, samples
         self.right = np.concatenate([predictor.answer(samples[at : at + 1]) for at in range(len(samples))])
+        if not np.isfinite(self.right).all():
+            raise Unsupported("the predictor's own answers are not finite numbers, so none can be compared")
+        most = predictor.setup.batch
+        self.sizes = sorted({min(most, 1 << power) for power in range(most.bit_length() + 1)})  # that are compiled for
         self.bound = OFF[predictor.setup.precision not in ("float32", "float64")]
         nearest = min(distance(one, other) for one, other in itertools.combinations(self.right, 2))
         self.tells = nearest > 2.0 * self.bound  # else an answer may well be another query's
@@ -120,9 +124,8 @@ class InProcess:
 
     def capacity(self) -> float:
         """Return the queries/s that full batches reach, or smaller ones if those reach more."""
-        most = self._asked.predictor.setup.batch
-        sizes = sorted({min(most, 1 << power) for power in range(most.bit_length() + 1)})
-        return max(size / _usual(partial(self._asked.answers, self._asked.batch(range(size))), TIMED) for size in sizes)
+        asked = self._asked
+        return max(size / _usual(partial(asked.answers, asked.batch(range(size))), TIMED) for size in asked.sizes)
 
     def attempt(self, rate: float, due: np.ndarray) -> Try:
         """Answer queries that arrive at these times."""

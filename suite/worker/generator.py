@@ -22,11 +22,12 @@ from typing import Any, Dict, List, NamedTuple, Optional
 import numpy as np
 
 from suite.worker import protocols
+from suite.worker.arrivals import KEPT
 from suite.worker.evidence import distance
 from suite.worker.guard import prctl
 
 CONNECTIONS = 64  # that are open from the start; more are opened where all are busy
-HELD = 256 << 20  # bytes of the first answers of a try, which are compared after it
+HOPELESS = 0.01  # of the queries that were sent
 REFUSALS, TIME_OUTS = (429, 503), (408, 504)  # statuses of HTTP
 PR_SET_TIMERSLACK = 29
 HEAD_END = b"\r\n\r\n"
@@ -43,15 +44,14 @@ class Target(NamedTuple):
     right: str  # ... the answers to them
     bound: float  # a wrong answer is further from the right one, relative to its norm
     core: int  # that the generator has
-    timeout_s: float  # of a query, from its scheduled arrival
 
 
 class Precise(selectors.EpollSelector):
-    """An epoll whose short waits are as exact as select(2): epoll_wait(2) has milliseconds."""
+    """An epoll whose waits are as exact as select(2): epoll_wait(2) has milliseconds."""
 
     def select(self, timeout: Optional[float] = None) -> Any:
-        """Wait, in microseconds where the wait is short."""
-        if timeout is not None and 0.0 < timeout < 0.05:
+        """Wait, in microseconds."""
+        if timeout is not None and timeout > 0.0:
             select.select([self.fileno()], [], [], timeout)
             timeout = 0.0
         return super().select(timeout)
@@ -60,14 +60,16 @@ class Precise(selectors.EpollSelector):
 class Query:
     """A query, from its scheduled arrival to its answer or failure."""
 
-    __slots__ = ("body", "done", "due", "fields", "number", "status")
+    __slots__ = ("body", "connection", "done", "due", "fields", "number", "seen", "status")
 
     def __init__(self, number: int, due: float) -> None:
         self.number, self.due = number, due
         self.done = 0.0
         self.status = 0  # of HTTP; 0: no answer; -1: its connection broke
-        self.fields: List[str] = []
-        self.body = b""
+        self.fields: Dict[str, str] = {}
+        self.body: Optional[bytes] = None
+        self.seen = False  # whether the body was an answer, and is no longer kept
+        self.connection: Optional[Connection] = None
 
 
 class Connection(asyncio.Protocol):
@@ -75,8 +77,9 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, owner: "Generator") -> None:
         self._owner = owner
-        self.query: Optional[Query] = None
-        self._buffer = b""
+        self._query: Optional[Query] = None
+        self._lines: Optional[List[str]] = None  # of the answer's head, once it is there
+        self._body = bytearray()
         self._transport: Any = None
 
     def connection_made(self, transport: Any) -> None:
@@ -85,45 +88,67 @@ class Connection(asyncio.Protocol):
 
     def ask(self, query: Query, request: bytes) -> None:
         """Send a query."""
-        self.query = query
+        self._query = query
+        query.connection = self
         self._transport.write(request)
 
     def data_received(self, data: bytes) -> None:
-        """Read on, until the answer is whole."""
-        self._buffer += data
-        head, end, rest = self._buffer.partition(HEAD_END)
-        if not end or self.query is None:
+        """Read until the answer is complete; an answer that is no HTTP is malformed."""
+        if self._query is None:  # nothing was asked
+            self._owner.forget(self)
+            self.close()
             return
-        fields = head.decode("latin-1").lower().split("\r\n")
-        sizes = [int(each.partition(":")[2]) for each in fields if each.startswith("content-length:")]
-        chunks = "transfer-encoding: chunked" in fields
-        body = _joined(rest) if chunks else rest
-        if body is None or (sizes and len(body) < sizes[0]):
+        self._body += data
+        if self._lines is None:
+            head, end, rest = bytes(self._body).partition(HEAD_END)
+            if not end:
+                return
+            self._lines, self._body = head.decode("latin-1").lower().split("\r\n"), bytearray(rest)
+        try:
+            self._answered(self._query)
+        except (ValueError, IndexError):
+            self._query.status = 200  # without a body: malformed
+            self._leave(self._query, open_still=False)
+
+    def _answered(self, query: Query) -> None:
+        assert self._lines is not None
+        fields = {name: value.strip() for name, _, value in (line.partition(":") for line in self._lines[1:])}
+        chunked = fields.get("transfer-encoding") == "chunked"
+        body = _joined(bytes(self._body)) if chunked else bytes(self._body)
+        size = int(fields.get("content-length", "0"))
+        if body is None or len(body) < size:
             return
-        query, self.query, self._buffer = self.query, None, b""
-        query.status, query.fields, query.body = int(fields[0].split()[1]), fields[1:], body
-        self._owner.answered(query, self, open_still=bool(sizes or chunks) and "connection: close" not in fields)
+        query.status, query.fields, query.body = int(self._lines[0].split()[1]), fields, body
+        self._leave(query, chunked or ("content-length" in fields and fields.get("connection") != "close"))
+
+    def _leave(self, query: Query, open_still: bool) -> None:
+        self._query, self._lines, self._body = None, None, bytearray()
+        self._owner.answered(query)
+        if open_still:
+            self._owner.free(self)
+        else:
+            self.close()
 
     def connection_lost(self, error: Optional[Exception]) -> None:
-        """Tell the owner, by the query if one was under way."""
-        if self.query is None:
+        """Report a broken connection, by the query if one was under way."""
+        if self._query is None:
             self._owner.forget(self)
         else:
-            self.query.status = -1
-            self._owner.answered(self.query, self, open_still=False)
+            self._query.status = -1
+            self._owner.answered(self._query)
 
     def close(self) -> None:
-        """Close at once."""
-        self.query = None
+        """Close at once; a query that is under way gets no answer."""
+        self._query = None
         self._transport.abort()
 
 
 class Generator:
     """Runs tasks, each a dictionary of JSON with its result as another.
 
-    {"due": [seconds, ...], "hopeless_s": seconds}: queries at these times after the begin, until the oldest one that
-    waits has waited so long; {"in_flight": number, "seconds": seconds}: a closed loop with that number under way;
-    "same": true has them all ask for one sample.
+    {"due": [seconds, ...], "hopeless_s": seconds}: queries at these times after the begin, until more than HOPELESS of
+    them have waited so long; {"in_flight": number, "seconds": seconds}: a closed loop with that number under way.
+    "patience_s": seconds, after the last query was sent, until the rest is given up.
     """
 
     def __init__(self, target: Target, loop: Any) -> None:
@@ -132,6 +157,7 @@ class Generator:
         queries = np.load(target.queries)
         self._requests = [protocols.request(target.protocol, target.host, target.path, each) for each in queries]
         self._free: List[Connection] = []
+        self._numbers = itertools.count()  # over all tasks: no answer to an old query is taken for a new one's
         self._waiting: Dict[int, Query] = {}  # by number: the oldest first
         self._closed: List[Query] = []
         self._room = 0
@@ -139,7 +165,8 @@ class Generator:
 
     async def run(self, task: Dict[str, Any]) -> Dict[str, Any]:
         """Run a task to its end; every query that was sent is counted."""
-        self._closed, self._room = [], HELD
+        self._closed, self._room = [], KEPT
+        patience = task.pop("patience_s")
         with contextlib.suppress(OSError):  # the queries will tell
             for _ in range(CONNECTIONS - len(self._free)):
                 self._free.append(await self._connect())
@@ -147,40 +174,48 @@ class Generator:
         gc.disable()
         begin = time.perf_counter()
         lags = await (self._open_loop(begin, **task) if "due" in task else self._closed_loop(begin, **task))
-        deadline = time.perf_counter() + self._target.timeout_s
+        deadline = time.perf_counter() + patience
         while self._waiting and time.perf_counter() < deadline:
             await asyncio.sleep(0.001)
         wall = time.perf_counter() - begin
-        gc.enable()
         for query in list(self._waiting.values()):
-            query.status = 408  # here, the generator's own patience
-            self._closed.append(query)
-        self._waiting.clear()
-        return dict(self._told(), lag_s=lags, begin_s=begin, wall_s=wall)
+            self._give_up(query)
+        gc.enable()
+        return dict(self._counted(), lag_s=lags, wall_s=wall)
 
     async def _open_loop(self, begin: float, due: List[float], hopeless_s: float) -> List[float]:
         lags: List[float] = []
-        for number, at in enumerate(due):
+        for at in due:
             at += begin
             left = at - time.perf_counter()
             while left > 0.0:
                 await asyncio.sleep(left)
                 left = at - time.perf_counter()
             lags.append(-left)
-            self._send(Query(number, at))
-            oldest = next(iter(self._waiting.values()), None)
-            if oldest is not None and time.perf_counter() - oldest.due > hopeless_s:
+            self._send(at)
+            if self._hopeless(hopeless_s, len(lags)):
                 break
             if len(lags) % 16 == 0:
                 await asyncio.sleep(0)  # answers are read even where sending is late
         return lags
 
-    async def _closed_loop(self, begin: float, in_flight: int, seconds: float, same: bool = False) -> List[float]:
-        numbers = itertools.count(0, len(self._requests) if same else 1)
+    def _hopeless(self, seconds: float, sent: int) -> bool:
+        """Give up queries that wait too long; return whether they are more than a server may lose."""
+        late = time.perf_counter() - seconds
+        oldest = next(iter(self._waiting.values()), None)
+        if oldest is None or oldest.due > late:
+            return False
+        waiting = list(itertools.takewhile(lambda query: query.due <= late, self._waiting.values()))
+        if len(waiting) > max(1.0, HOPELESS * sent):
+            return True
+        for query in waiting:
+            self._give_up(query)
+        return False
 
+    async def _closed_loop(self, begin: float, in_flight: int, seconds: float) -> List[float]:
         def more() -> None:
             if time.perf_counter() - begin < seconds:
-                self._send(Query(next(numbers), time.perf_counter()))
+                self._send(time.perf_counter())
 
         self._more = more
         for _ in range(in_flight):
@@ -189,7 +224,8 @@ class Generator:
         self._more = None
         return []
 
-    def _send(self, query: Query) -> None:
+    def _send(self, due: float) -> None:
+        query = Query(next(self._numbers), due)
         self._waiting[query.number] = query
         if self._free:
             self._free.pop().ask(query, self._request(query))
@@ -201,9 +237,12 @@ class Generator:
             connection = await self._connect()
         except OSError:
             query.status = -1
-            self.answered(query, None, open_still=False)
+            self.answered(query)
             return
-        connection.ask(query, self._request(query))
+        if self._waiting.get(query.number) is query:
+            connection.ask(query, self._request(query))
+        else:
+            self.free(connection)
 
     def _request(self, query: Query) -> bytes:
         return self._requests[query.number % len(self._requests)]
@@ -213,39 +252,54 @@ class Generator:
         _, made = await self._loop.create_connection(lambda: Connection(self), target.host, target.port)
         return made  # type: ignore[no-any-return]
 
+    def free(self, connection: Connection) -> None:
+        """Keep a connection for another query."""
+        self._free.append(connection)
+
     def forget(self, connection: Connection) -> None:
-        """Take note that the server closed a connection that had nothing to do."""
+        """Drop a connection that has nothing to do and was closed."""
         if connection in self._free:
             self._free.remove(connection)
 
-    def answered(self, query: Query, connection: Optional[Connection], open_still: bool) -> None:
-        """Take what became of a query."""
+    def answered(self, query: Query) -> None:
+        """Take an answer, or the failure of a query."""
         query.done = time.perf_counter()
-        if connection is not None and open_still:
-            self._free.append(connection)
         if self._waiting.pop(query.number, None) is None:
-            return  # too late: it has been counted
+            return  # it was given up, and is counted
         self._closed.append(query)
+        self._room -= len(query.body or b"")
+        if self._room < 0:  # what is not compared needs no memory
+            query.seen = self._answer(query) is not None
+            query.body = None
         if self._more is not None:
             self._more()
 
-    def _told(self) -> Dict[str, Any]:
-        """Return what became of the queries, by number; every one is in exactly one of the counts."""
+    def _give_up(self, query: Query) -> None:
+        del self._waiting[query.number]
+        if query.connection is not None:
+            query.connection.close()
+        query.status = TIME_OUTS[0]
+        self._closed.append(query)
+
+    def _answer(self, query: Query) -> Optional[np.ndarray]:
+        if query.body is None:
+            return None
+        return protocols.answer(self._target.protocol, query.fields, query.body, self._right[0])
+
+    def _counted(self) -> Dict[str, Any]:
+        """Return the latencies of answers, and counts: every query is an answer, or in exactly one of the others."""
         counts = dict.fromkeys(("wrong", "malformed", "refused", "timed_out", "failed"), 0)
         latencies, compared = [], 0
         for query in sorted(self._closed, key=lambda each: each.number):
-            right = self._right[query.number % len(self._right)]
-            kind, answer = _kind(query), None
-            if not kind:
-                fields = dict(field.split(": ", 1) for field in query.fields if ": " in field)
-                answer = protocols.answer(self._target.protocol, fields, query.body, right)
-            if answer is None:
-                counts[kind or "malformed"] += 1
+            answer = None if _kind(query) or query.seen else self._answer(query)
+            kind = _kind(query) or ("" if query.seen or answer is not None else "malformed")
+            if kind:
+                counts[kind] += 1
                 continue
             latencies.append(query.done - query.due)
-            self._room -= len(query.body)
-            if self._room >= 0:
+            if answer is not None:
                 compared += 1
+                right = self._right[query.number % len(self._right)]
                 counts["wrong"] += not distance(answer, right) <= self._target.bound
         return dict(counts, latency_s=latencies, compared=compared)
 

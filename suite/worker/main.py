@@ -119,12 +119,18 @@ def bind(job: Job, rank: Rank) -> List[int]:
     """Bind this rank to cores of its own if the placement asks for them; return the cores that it may use."""
     setup = job.group.setup
     allowed = os.sched_getaffinity(0)
+    served = getattr(job.task, "model_server", None) is not None  # by queries from a core of their own
+    if served and len(allowed) <= setup.threads:
+        raise Unavailable(
+            f"threads = {setup.threads} and the generator of queries want {setup.threads + 1} cores, and rank "
+            f"{rank.rank} may use {len(allowed)}; ask for fewer threads, or take model_server = 'inprocess'"
+        )
     if job.group.binding == "cores":
         wanted = setup.threads * setup.devices
         ranks = max(job.group.ranks_per_node, rank.local_rank + 1)
         # Readers and the library of communication have threads of their own. A proof has its case's cores.
         reads = isinstance(job.task, Prove) or getattr(job.task, "data", None) is not None
-        beside = (setup.readers if reads else 0) + (setup.world > 1)
+        beside = (setup.readers if reads else 0) + (setup.world > 1) + served
         try:
             allowed = set(binding.shares(binding.topology(allowed), ranks, wanted, beside)[rank.local_rank])
         except ValueError:

@@ -200,11 +200,10 @@ class ServerUse(NamedTuple):
     since_arrival: bool  # whether it waits from its arrival, or from when a worker takes it
     alone_s: float  # of a query with no other under way, beyond its delay and the predictor's time; the median
     gap_s: float  # between two batches of the predictor while there always are queries; the mean
-    same_s: float  # latency where all queries are one and the same, over that of distinct ones: less, from a cache
     closed_loops: List[InFlight]  # of 1, 2, 4, ... queries, up to two full batches a worker
     processes: int  # of the server, at the end
     resident_bytes: int  # of all of them
-    cores: float  # that they kept busy during the tries, in the mean
+    cores: float  # that they kept busy while they were asked, in the mean
 
 
 class Try(NamedTuple):
@@ -226,7 +225,7 @@ class Try(NamedTuple):
     refused: int = 0  # too many requests, or unavailable (429, 503)
     timed_out: int = 0  # by the server (408, 504), or not answered in time
     failed: int = 0  # any other status, or a broken connection
-    lag_s: List[float] = []  # of each query that was sent, from its scheduled arrival to its sending
+    lag_s: List[float] = []  # of each query, from its scheduled arrival to when it is sent, or a connection is opened
 
 
 class Noise(NamedTuple):

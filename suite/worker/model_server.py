@@ -10,6 +10,7 @@ import json
 import math
 import mmap
 import os
+import resource
 import selectors
 import shutil
 import socket
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Set, Tuple
 
 import numpy as np
 
@@ -35,11 +36,11 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 GENERATE = "import sys; sys.path.insert(0, sys.argv[1]); from suite.worker.generator import main; main(sys.argv[2])"
 HOST = "127.0.0.1"
 READY_S = 120.0  # from a server's start to its first answer
-AGAIN_S = 0.05  # between two questions to a server that is not ready
+AGAIN_S, ASK_AGAIN_S = 0.05, 5.0  # between two questions to a server that is not ready; for which one is waited
 PATIENCE_S = 10.0  # that a query is waited for, at least; and a server, to end
 CLOSED_S = 0.5  # of a closed loop
-SINGLE_S, TURNS = 0.25, 4  # of a turn of single queries; turns of distinct ones, and of one and the same
-MOST_WORKERS = 16  # that connect; a server may start more processes than it was asked for
+SINGLE_S, TURNS = 0.25, 4  # of a turn of single queries; turns
+SPARE = 4  # workers that may connect beyond those that were asked for
 LAST = 5  # lines of its log
 
 
@@ -54,7 +55,8 @@ class Behind:
         self._asked, self._rule, self._server = asked, rule, server
         self._log = os.path.join(output, "model-server.log")
         self._selector = selectors.DefaultSelector()
-        self._places = iter(range(MOST_WORKERS))
+        self._places = list(range(rule.workers + SPARE))  # of shared memory, that no worker has
+        self._spent = (0.0, 0.0)  # CPU seconds of the server, and seconds, of all tasks
         self._batches: List[Tuple[float, float, int]] = []  # begin and end on this clock, queries
         self._lines: List[bytes] = []
         self._loops: List[InFlight] = []
@@ -62,15 +64,16 @@ class Behind:
     @contextlib.contextmanager
     def running(self) -> "Iterator[Behind]":
         """Start server and generator, and end them; ServerEnded where that fails."""
+        _more_files()
         folder = tempfile.mkdtemp(prefix="stagebench-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
-        cores = _cores()
+        cores = sorted(os.sched_getaffinity(0))  # the last one is the generator's; there are two (suite.worker.main)
         try:
             with contextlib.ExitStack() as ends:
+                ends.callback(_set_cores, _stay_on(set(cores[:-1] or cores)))
                 self._listen(folder, ends)
                 self._start_server(folder, ends)
+                ends.callback(self._hang_up)  # before the server ends, whose workers may wait for an answer
                 self._start_generator(folder, cores[-1], ends)
-                ends.callback(_stay_on, cores)
-                _stay_on(cores[:-1] or cores)
                 self._wait_until_ready()
                 yield self
             self._check_gone()
@@ -88,7 +91,6 @@ class Behind:
             batch=asked.predictor.setup.batch,
             max_delay_ms=rule.max_delay_ms,
             workers=rule.workers,
-            options={},
             socket=os.path.join(folder, "predictor"),
             memory=os.path.join(folder, "memory"),
             query_bytes=query.nbytes,
@@ -101,22 +103,21 @@ class Behind:
         size = self._told.batch * (self._told.query_bytes + self._told.answer_bytes)
         with open(self._told.memory, "w+b") as file:
             try:
-                os.posix_fallocate(file.fileno(), 0, MOST_WORKERS * size)
+                os.posix_fallocate(file.fileno(), 0, len(self._places) * size)
             except OSError as error:
                 raise Unavailable(
-                    f"{MOST_WORKERS * size:,} bytes for queries and answers do not fit into {folder}: "
+                    f"{len(self._places) * size:,} bytes for queries and answers do not fit into {folder}: "
                     f"{error.strerror}; take a smaller batch, or give /dev/shm more room"
                 )
             memory = mmap.mmap(file.fileno(), 0)
-        whole = np.frombuffer(memory, dtype=np.uint8).reshape(MOST_WORKERS, size)
+        whole = np.frombuffer(memory, dtype=np.uint8).reshape(len(self._places), size)
         self._queries = whole[:, : self._told.batch * self._told.query_bytes]
         self._answers = whole[:, self._told.batch * self._told.query_bytes :]
         listener = socket.socket(socket.AF_UNIX)
         ends.callback(listener.close)
         listener.bind(self._told.socket)
-        listener.listen(MOST_WORKERS)
+        listener.listen(len(self._places))
         self._selector.register(listener, selectors.EVENT_READ, self._accept)
-        ends.callback(self._hang_up)
 
     def _start_server(self, folder: str, ends: contextlib.ExitStack) -> None:
         """Start it behind a guard, which ends whatever it leaves."""
@@ -143,7 +144,6 @@ class Behind:
             np.save(os.path.join(folder, name + ".npy"), array)
         paths = {name: os.path.join(folder, name + ".npy") for name in files}
         bound = self._asked.bound if self._asked.tells else np.inf
-        patience = max(PATIENCE_S, HOPELESS * self._rule.bound_ms / 1000.0)
         target = Target(
             HOST,
             self._told.port,
@@ -151,7 +151,6 @@ class Behind:
             self._server.protocol,
             core=core,
             bound=bound,
-            timeout_s=patience,
             **paths,
         )
         about = os.path.join(folder, "target.json")
@@ -169,7 +168,7 @@ class Behind:
     def _wait_until_ready(self) -> None:
         """Wait for the first right answer; what answers a question about its health may still not answer queries."""
         while True:
-            found = self._do({"due": [0.0], "hopeless_s": READY_S})
+            found = self._do({"due": [0.0], "hopeless_s": READY_S}, ASK_AGAIN_S)
             if found["latency_s"]:
                 break
             if time.perf_counter() - self._began > READY_S:
@@ -183,15 +182,14 @@ class Behind:
 
     def capacity(self) -> float:
         """Return the most answers/s of closed loops, up to two full batches a worker, after single queries."""
-        delay_s = self._delay_s()
-        distinct, same = [], []
+        for size in self._asked.sizes:  # compiled now
+            self._asked.answers(self._asked.batch(range(size)))
+        own = []
         for _ in range(TURNS):
             found = self._closed_loop(1, SINGLE_S)
-            distinct.append(float(np.median(found["latency_s"])))
-            self._alone_s = min(distinct) - self._predictor_s() - delay_s
-            same.append(float(np.median(self._closed_loop(1, SINGLE_S, same=True)["latency_s"])))
-        self._same_s = min(same) / min(distinct)
-        most, queries, self._loops = 2 * self._told.batch * self._told.workers, 1, []
+            own.append(float(np.median(found["latency_s"])) - self._predictor_s(np.median))
+        self._alone_s = min(own) - self._delay_s()
+        most, queries = 2 * self._told.batch * self._told.workers, 1
         while True:
             found = self._closed_loop(queries, CLOSED_S)
             answers = found["latency_s"]
@@ -199,19 +197,16 @@ class Behind:
             if queries == most:
                 break
             queries = min(most, 2 * queries)
-        self._gap_s = float(found["wall_s"]) * self._told.workers / len(self._batches) - self._predictor_s()
-        self._used = _used(self._process.pid)
+        self._gap_s = float(found["wall_s"]) / len(self._batches) - self._predictor_s(np.mean)
         return max(each.per_s for each in self._loops)
 
     def use(self) -> ServerUse:
         """Return what was seen of the server; after all tries."""
-        processes, resident, spent, now = _used(self._process.pid)
-        cores = (spent - self._used[2]) / (now - self._used[3])
+        processes, resident, _ = _used(self._process.pid)
+        cores = self._spent[0] / max(self._spent[1], 1e-9)
         server, ready = self._server, self._ready_s
         model = (self._delay_s(), server.since_arrival, self._alone_s, self._gap_s)
-        return ServerUse(
-            server.name, server.version, ready, *model, self._same_s, self._loops, processes, resident, cores
-        )
+        return ServerUse(server.name, server.version, ready, *model, self._loops, processes, resident, cores)
 
     def _delay_s(self) -> float:
         """Return the seconds for which the oldest query of a batch waits."""
@@ -220,20 +215,30 @@ class Behind:
         delay = self._rule.max_delay_ms
         return (max(1.0, math.ceil(delay)) if self._server.whole_ms else delay) / 1000.0
 
-    def _closed_loop(self, in_flight: int, seconds: float, same: bool = False) -> Dict[str, Any]:
-        self._batches = []
-        found = self._do({"in_flight": in_flight, "seconds": seconds, "same": same})
+    def _closed_loop(self, in_flight: int, seconds: float) -> Dict[str, Any]:
+        found = self._asked_for({"in_flight": in_flight, "seconds": seconds})
         if not found["latency_s"]:
             self._fail(f"answered none of {in_flight} queries that were sent together")
         return found
 
-    def _predictor_s(self) -> float:
-        return float(np.mean([end - begin for begin, end, _ in self._batches]))
+    def _asked_for(self, task: Dict[str, Any]) -> Dict[str, Any]:
+        """Run a task; ServerEnded if more queries are answered than reached the predictor."""
+        self._batches = []
+        _, _, before = _used(self._process.pid)
+        found = self._do(task, max(PATIENCE_S, HOPELESS * self._rule.bound_ms / 1000.0))
+        _, _, after = _used(self._process.pid)
+        self._spent = (self._spent[0] + max(0.0, after - before), self._spent[1] + found["wall_s"])
+        reached, answers = sum(count for _, _, count in self._batches), len(found["latency_s"])
+        if reached < answers:
+            self._fail(f"gave {answers} answers to queries of which {reached} reached the predictor: it has a cache")
+        return found
+
+    def _predictor_s(self, mean: Callable[[List[float]], Any]) -> float:
+        return float(mean([end - begin for begin, end, _ in self._batches]))
 
     def attempt(self, rate: float, due: np.ndarray) -> Try:
         """Have the generator send queries at these times."""
-        self._batches = []
-        found = self._do({"due": due.tolist(), "hopeless_s": HOPELESS * self._rule.bound_ms / 1000.0})
+        found = self._asked_for({"due": due.tolist(), "hopeless_s": HOPELESS * self._rule.bound_ms / 1000.0})
         sizes = [count for _, _, count in self._batches]
         batch_s = [end - begin for begin, end, _ in self._batches]
         inference = sum(count * seconds for count, seconds in zip(sizes, batch_s)) / max(sum(sizes), 1)
@@ -250,7 +255,7 @@ class Behind:
             stage_s=per_query(stages, len(latencies)),
             wall_s=found["wall_s"],
             compared=found["compared"] * self._asked.tells,
-            wrong=found["wrong"],
+            wrong=found["wrong"] * self._asked.tells,
             malformed=found["malformed"],
             refused=found["refused"],
             timed_out=found["timed_out"],
@@ -258,11 +263,12 @@ class Behind:
             lag_s=lags,
         )
 
-    def _do(self, task: Dict[str, Any]) -> Dict[str, Any]:
+    def _do(self, task: Dict[str, Any], patience_s: float) -> Dict[str, Any]:
         """Run a task of the generator and answer its queries; ServerEnded if the server ends."""
         assert self._generator.stdin is not None
-        self._generator.stdin.write(json.dumps(task).encode() + b"\n")
-        self._generator.stdin.flush()
+        with contextlib.suppress(OSError):  # its end is noticed below
+            self._generator.stdin.write(json.dumps(dict(task, patience_s=patience_s)).encode() + b"\n")
+            self._generator.stdin.flush()
         self._lines = []
         while not (self._lines and self._lines[-1].endswith(b"\n")):
             for key, _ in self._selector.select(1.0):
@@ -280,31 +286,38 @@ class Behind:
 
     def _accept(self, listener: socket.socket) -> None:
         link, _ = listener.accept()
-        place = next(self._places, None)
-        if place is None:
+        if not self._places:
             link.close()
             return
+        place = self._places.pop()
         link.sendall(NUMBER.pack(place))
 
         def answer(link: socket.socket) -> None:
-            self._answer(link, place)
+            try:
+                heard = self._answer(link, place)
+            except OSError:  # the worker was ended
+                heard = False
+            if not heard:
+                self._selector.unregister(link)
+                link.close()
+                self._places.append(place)
 
         self._selector.register(link, selectors.EVENT_READ, answer)
 
-    def _answer(self, link: socket.socket, place: int) -> None:
+    def _answer(self, link: socket.socket, place: int) -> bool:
+        """Answer one batch; return False if the worker has hung up."""
         begin = time.perf_counter()
         got = link.recv(NUMBER.size, socket.MSG_WAITALL)
         if len(got) < NUMBER.size:
-            self._selector.unregister(link)
-            link.close()
-            return
+            return False
         count: int = NUMBER.unpack(got)[0]
         samples = self._asked.samples
         asked = self._queries[place, : count * self._told.query_bytes].view(samples.dtype)
         found = self._asked.answers(asked.reshape((count,) + samples.shape[1:]))
         self._answers[place, : count * self._told.answer_bytes] = np.ascontiguousarray(found).reshape(-1).view(np.uint8)
-        link.sendall(NUMBER.pack(count))
         self._batches.append((begin, time.perf_counter(), count))
+        link.sendall(NUMBER.pack(count))
+        return True
 
     # --- end -------------------------------------------------------------------
 
@@ -329,7 +342,8 @@ class Behind:
 def _end(process: "subprocess.Popen[bytes]") -> None:
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
-            pipe.close()
+            with contextlib.suppress(OSError):  # it has ended
+                pipe.close()
     process.terminate()
     try:
         process.wait(2.0 * PATIENCE_S)
@@ -338,22 +352,32 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
         process.wait()
 
 
-def _cores() -> List[int]:
-    """Return the cores that this process may use; the last one is the generator's."""
-    return sorted(os.sched_getaffinity(0))
-
-
-def _stay_on(cores: List[int]) -> None:
-    """Leave the other cores, with every thread."""
+def _stay_on(cores: Set[int]) -> Dict[int, Set[int]]:
+    """Keep every thread of this process on these cores; return the cores that each had."""
+    had = {}
     for name in os.listdir("/proc/self/task"):
         with contextlib.suppress(OSError):  # it has ended
-            os.sched_setaffinity(int(name), cores)
+            had[int(name)] = os.sched_getaffinity(int(name))
+    _set_cores({thread: (before & cores) or cores for thread, before in had.items()})
+    return had
 
 
-def _used(pid: int) -> Tuple[int, int, float, float]:
-    """Return the processes below one, their resident bytes, the CPU seconds they have spent, and the time."""
+def _set_cores(cores: Dict[int, Set[int]]) -> None:
+    for thread, own in cores.items():
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(thread, own)
+
+
+def _more_files() -> None:
+    """Allow this process, and those that it starts, as many connections as the system does."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _used(pid: int) -> Tuple[int, int, float]:
+    """Return the number of processes below one, their resident bytes, and the CPU seconds that they have spent."""
     ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     found = ["".join(lines_of(f"/proc/{each}/stat")) for each in descendants(pid)]  # "": it has ended
     fields = [each.rpartition(")")[2].split() for each in found if each]
     spent = sum(int(each[11]) + int(each[12]) for each in fields) / ticks
-    return len(fields), page * sum(int(each[21]) for each in fields), spent, time.perf_counter()
+    return len(fields), page * sum(int(each[21]) for each in fields), spent

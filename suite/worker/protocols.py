@@ -10,7 +10,7 @@ from typing import Dict, Optional
 
 import numpy as np
 
-V2_TYPES = {"float32": "FP32", "float64": "FP64", "int32": "INT32", "int64": "INT64"}
+V2_TYPES = {"float16": "FP16", "float32": "FP32", "float64": "FP64", "int32": "INT32", "int64": "INT64"}
 V2_HEADER = "inference-header-content-length"
 PROTOCOLS = ("raw", "v2", "json")
 

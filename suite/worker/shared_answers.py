@@ -26,7 +26,6 @@ class Served(NamedTuple):
     batch: int  # queries that are answered together, at most
     max_delay_ms: float  # that the oldest of them waits for others
     workers: int
-    options: dict  # the server's own, by its own names
     socket: str
     memory: str  # the shared file
     query_bytes: int  # of a query of one sample
