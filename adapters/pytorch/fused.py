@@ -47,9 +47,9 @@ def fused(program: List[Instruction], graph: Graph, samples: int) -> List[Instru
         if layer.kind == "conv":
             chain = following(graph.layers, index, readers)
             addends: List[int] = []
-            for after, (_, place, *read) in zip(chain, program[index:]):
+            for after, (_, place, begin, others) in zip(chain, program[index:]):
                 if after.kind == "add":
-                    addends = [each for each in (read[0], *read[1]) if each != output]
+                    addends = [each for each in (begin, *others) if each != output]
                 output = place
             entering = (samples, *layer.input_shapes[0])
             operation = Fused(operation, entering, bool(chain) and chain[-1].kind == "relu")
