@@ -160,12 +160,12 @@ class Generator:
         self._numbers = itertools.count()  # over all tasks: no answer to an old query is taken for a new one's
         self._waiting: Dict[int, Query] = {}  # by number: the oldest first
         self._closed: List[Query] = []
-        self._room = 0
+        self._given_up = self._room = 0
         self._more: Any = None  # what a closed loop does at an answer
 
     async def run(self, task: Dict[str, Any]) -> Dict[str, Any]:
         """Run a task to its end; every query that was sent is counted."""
-        self._closed, self._room = [], KEPT
+        self._closed, self._given_up, self._room = [], 0, KEPT
         patience = task.pop("patience_s")
         with contextlib.suppress(OSError):  # the queries will tell
             for _ in range(CONNECTIONS - len(self._free)):
@@ -206,7 +206,7 @@ class Generator:
         if oldest is None or oldest.due > late:
             return False
         waiting = list(itertools.takewhile(lambda query: query.due <= late, self._waiting.values()))
-        if len(waiting) > max(1.0, HOPELESS * sent):
+        if self._given_up + len(waiting) > max(1.0, HOPELESS * sent):
             return True
         for query in waiting:
             self._give_up(query)
@@ -276,6 +276,7 @@ class Generator:
 
     def _give_up(self, query: Query) -> None:
         del self._waiting[query.number]
+        self._given_up += 1
         if query.connection is not None:
             query.connection.close()
         query.status = TIME_OUTS[0]
