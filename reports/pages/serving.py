@@ -52,9 +52,10 @@ def serving(report: Report) -> Section | None:
         least, most = (end(kept, key=lambda found: found.rate.value) for end in (min, max))
         headline = f"{most.words} queries/s keep the bound"
         headline = f"{least.words} to {headline}" if least is not most else headline
+    others = {row.case.serving.arrivals for row in asked} - {"poisson"}
     bounds = sorted({(row.case.serving.bound_share, row.case.serving.bound_ms) for row in asked})
     also = "; ".join(f"{words_of(share)} within {limit:g} ms" for share, limit in bounds)
-    also = f"{also}; queries arrive at random."
+    also = f"{also}; queries arrive at random{', or as their case says' * bool(others)}."
     return Section("serving", headline, body, also, definitions=_DEFINITIONS, name="Server")
 
 
@@ -65,18 +66,19 @@ def _setting(row: Row) -> Hashable:
 
 
 _DEFINITIONS = (
-    "LoadGen’s load server: queries of one sample arrive by a Poisson process, and latency lasts from the scheduled "
-    "arrival to the answer, waiting for others of its batch included. In process nothing is sent. Behind a model "
-    "server, a generator on a core of its own sends over HTTP, and the server hands batches to the framework’s process "
-    "through shared memory. The generator’s lag lasts from a query’s scheduled arrival to its sending; a rate is left "
-    "out where the lag’s p99 exceeds 0.5 ms or a tenth of the latency’s. Rates go up to what full batches reach, by a "
-    "quarter each; each is tried twice, forth and back. A try ends early when its oldest query has waited five times "
-    "the bound. Whether a rate keeps the bound is judged by LoadGen’s early-stopping percentile; a query without an "
-    "answer is infinitely late. The rate is interpolated between two tries, in logarithms, and “at least” where no "
-    "larger one was tried to its end. Lag, queue and server, and inference are the parts of a latency, at the largest "
-    "rate that keeps the bound. The first answers of a try, up to 256 MiB, are compared with the usual ones to their "
-    "queries. Charts show plain quantiles; the model simulates tries of the same length with the seconds of batches "
-    "at the other rates, and of a server with what a single query and an unbroken row of batches took beyond them."
+    "LoadGen’s load server: queries of one sample arrive by a Poisson process, singly, or in bursts of eight, or as a "
+    "trace says. Latency lasts from the scheduled arrival to the answer, waiting for others of its batch included. In "
+    "process nothing is sent. Behind a model server, a generator on a core of its own sends over HTTP, and the server "
+    "hands batches to the framework’s process through shared memory. The generator’s lag lasts from a query’s scheduled "
+    "arrival to its sending; a rate is left out where the lag’s p99 exceeds 0.5 ms or a tenth of the latency’s. Rates "
+    "go up to what full batches reach, by a quarter each; each is tried twice, forth and back. A try ends early when "
+    "one query in a hundred has waited five times the bound. Whether a rate keeps the bound is judged by LoadGen’s "
+    "early-stopping percentile; a query without an answer, or with a wrong one, is infinitely late. The rate is "
+    "interpolated between two tries, in logarithms, and “at least” where no larger one was tried to its end. Lag, queue "
+    "and server, and inference are the parts of a latency, at the largest rate that keeps the bound. The first answers "
+    "of a try, up to 256 MiB, are compared with the usual ones to their queries. Charts show plain quantiles; the model "
+    "simulates tries of the same length with the seconds of batches at the other rates, and of a server with what a "
+    "single query and an unbroken row of batches took beyond them."
 )
 
 

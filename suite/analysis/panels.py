@@ -111,7 +111,9 @@ def behind(rule: Serving) -> str:
 
 
 def _arriving(arrivals: str) -> str:
-    return {"poisson": "singly", "bursts": f"in bursts of {BURST}"}.get(arrivals, f"as in {Path(arrivals).name}")
+    return {"poisson": "singly", "bursts": f"in bursts of {BURST}"}.get(
+        arrivals, f"as in {Path(arrivals.rpartition('@')[0]).name}"
+    )
 
 
 def clipping(case: Case) -> str:

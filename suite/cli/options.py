@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from suite.errors import RequestError
-from suite.plugins import adapters
+from suite.plugins import adapters, model_servers
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Pythons = Annotated[list[str] | None, typer.Option(help="NAME=PATH: an adapter's interpreter.")]
@@ -24,10 +24,11 @@ def interpreters_from(options: list[str]) -> dict[str, str]:
         if not equals or not path:
             example = next(iter(adapters()), "NAME")
             raise RequestError(f"--python {option!r} should read NAME=PATH, such as {example}=.venv/bin/python")
-        if name not in adapters():
-            raise RequestError(f"--python {option!r} names no adapter; known: {', '.join(adapters())}")
+        known = {**adapters(), **model_servers()}
+        if name not in known:
+            raise RequestError(f"--python {option!r} names no adapter and no model server; known: {', '.join(known)}")
         settings[name] = path
-        find(adapters()[name], settings)
+        find(known[name], settings)
     return settings
 
 

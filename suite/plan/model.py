@@ -23,7 +23,7 @@ from pydantic import (
 from suite.plan.problems import KeyPath
 from suite.processes.hosts import refused
 from suite.text import known
-from suite.worker.case_parts import DECAYS, FLOORS, Input, Sampling, Schedule, Serving, Training
+from suite.worker.case_parts import DECAYS, FLOORS, MOST_WORKERS, Input, Sampling, Schedule, Serving, Training
 from suite.worker.pass_kinds import NAMES, USUAL
 
 MOST_RANKS = 1024  # on one node: a larger number was meant for all nodes together
@@ -118,7 +118,7 @@ class Block(Strict):
     bound_ms: Swept[Positive] = [Serving().bound_ms]
     bound_share: Swept[Share] = [Serving().bound_share]
     model_server: Swept[Word] = [Serving().model_server]
-    workers: Swept[Count] = [Serving().workers]
+    workers: Swept[Annotated[int, Field(ge=1, le=MOST_WORKERS)]] = [Serving().workers]
     arrivals: Swept[Word] = [Serving().arrivals]
     seed: Swept[Annotated[int, Field(ge=0, lt=2**32)]] = [1]
     time_limit: Swept[Positive] = [1800.0]

@@ -12,7 +12,7 @@ from suite.contracts.launcher import Launchers, starters
 from suite.contracts.model_server import INPROCESS, ModelServer
 from suite.data.compatibility import Fit, fit
 from suite.data.sets import missing_records
-from suite.data.trace import arrival_times
+from suite.data.trace import arrival_times, with_digest
 from suite.errors import RequestError
 from suite.files import expanded
 from suite.plan.checks import Names, check_placement, format_of, hosts_of, refusal, refused_format
@@ -21,7 +21,7 @@ from suite.plan.read import Plan
 from suite.plugins import graph_of, model_servers
 from suite.processes.hosts import here
 from suite.text import chosen, known, shown
-from suite.worker.case_parts import ARRIVALS, Input, Schedule, Serving, Training
+from suite.worker.case_parts import ARRIVALS, FLOORS, ROUNDS, Input, Schedule, Serving, Training
 from suite.worker.pass_kinds import BY_NAME, NAMES, NATIVE, OFFLINE, PASS_KINDS, SERVER, TRAIN, USUAL, USUAL_LOADS
 from workloads.catalogue import Workload
 
@@ -226,14 +226,21 @@ class _Maker(Names):
         return max(1, batch // devices)
 
     def arrivals(self, choice: Choice) -> str:
-        """Return how queries arrive: a trace by its full path."""
+        """Return how queries arrive: a trace by its full path and digest."""
         word: str = choice["arrivals"]
-        if word not in ARRIVALS:
-            word = str((self.plan.file.parent / expanded(word)).absolute())
-            try:
-                arrival_times(word)
-            except ValueError as error:
-                self.add(choice, "arrivals", str(error))
+        if word in ARRIVALS:
+            return word
+        path, least = str((self.plan.file.parent / expanded(word)).absolute()), FLOORS[choice["bound_share"]]
+        try:
+            word = with_digest(path)
+            queries = ROUNDS * len(arrival_times(word))
+            if queries < least:
+                raise ValueError(
+                    f"the trace {path} has {queries} queries in {ROUNDS} turns, and bound_share = "
+                    f"{choice['bound_share']:g} wants {least}; write a lower share, or more queries"
+                )
+        except ValueError as error:
+            self.add(choice, "arrivals", str(error))
         return word
 
     def case(self, choice: Choice, launcher: str) -> Case:

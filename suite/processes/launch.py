@@ -47,6 +47,7 @@ class Launch:
     bundle: Path
     limits: Limits
     model_server: ModelServer | None = None  # that a case's load `server` asks
+    trace: tuple[float, ...] = ()  # when its queries arrive
     tuned_batch: int = 0  # samples per device of the measured case that a proof covers; 0: the configuration's
 
     @property

@@ -9,6 +9,8 @@ from pathlib import Path
 from suite.contracts import knobs
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import Case
+from suite.data.trace import arrival_times
+from suite.errors import Unavailable
 from suite.plan.collectives import offers
 from suite.plugin_errors import ask
 from suite.processes.attempt import Attempt, Limits
@@ -38,7 +40,11 @@ def launch_of_case(case: Case, interpreters: dict[str, str], bundle_folder: Path
         interpreter = find(offers()[case.collective.backend].needs, interpreters)
     launch = launch_of(case, limits, interpreters, bundle_folder, interpreter)
     name = case.serving.model_server
-    return replace(launch, model_server=started(name, interpreters, bundle_folder.with_name(f"model-server-{name}")))
+    server = started(name, interpreters, bundle_folder.with_name(f"model-server-{name}"))
+    try:
+        return replace(launch, model_server=server, trace=arrival_times(case.serving.arrivals))
+    except ValueError as error:
+        raise Unavailable(str(error)) from None
 
 
 def declared_of(case: Case, adapter: Adapter) -> Declared:

@@ -20,7 +20,6 @@ from pydantic import ValidationError
 from suite import __version__
 from suite.contracts.case import Case
 from suite.data.sets import locate
-from suite.data.trace import arrival_times
 from suite.errors import MAY_PASS, Interrupted, StoreError, Unavailable
 from suite.plan import Resolved
 from suite.plugin_errors import ask
@@ -265,8 +264,7 @@ class Session:
                     task = exchanging(case.collective, launch.adapter)
                 else:
                     data = locate(case.data, launch.workload, launch.adapter.capabilities.format(case.input.format))
-                    trace = arrival_times(case.serving.arrivals)
-                    task = measuring(case, repeat, launch.workload, data, launch.model_server, trace)
+                    task = measuring(case, repeat, launch.workload, data, launch.model_server, launch.trace)
                 attempt = yield from launch.running(folder, task, on_message, in_turns)
                 if self._proofs:
                     self._proofs.doubt(case, attempt)

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import numpy as np
 
-from suite.worker.case_parts import BURST, FLOORS, Serving
+from suite.worker.case_parts import BURST, FLOORS, ROUNDS, Serving
 from suite.worker.common_clock import wait_until
 from suite.worker.contract import Call, Unsupported
 from suite.worker.evidence import distance
@@ -23,7 +23,6 @@ from suite.worker.predictor import Predictor
 
 LEAST = 0.3  # of the capacity, which full batches reach: the lowest rate that is tried
 PER_DECADE = 10  # rates: 1, 1.26, 1.58, ..., the same for all cases, whose latencies can then be compared
-ROUNDS = 2  # of all rates, the second one backwards: drift hits all alike
 TIMED = 10  # full batches that tell the capacity
 LONGEST_S = 300.0  # of all tries
 HOPELESS = 5.0  # times the bound: a queue whose oldest query waits so long has more to do than it can

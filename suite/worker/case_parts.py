@@ -45,6 +45,8 @@ FLOORS = {0.9: 64, 0.95: 130, 0.99: 662, 0.999: 6636}
 
 ARRIVALS = ("poisson", "bursts")  # besides the path of a trace
 BURST = 8  # queries that arrive at once
+ROUNDS = 2  # of all rates, the second one backwards: drift hits all alike
+MOST_WORKERS = 64  # of a model server
 
 
 class Serving(NamedTuple):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from suite.data.trace import arrival_times
+from suite.data.trace import arrival_times, with_digest
 
 
 @pytest.fixture
@@ -16,7 +16,18 @@ def trace(tmp_path):
 
 
 def test_arrivals_count_from_the_first(trace):
-    assert arrival_times(trace("# by hand\n2\n2  # together\n\n3.5\n")) == (0.0, 0.0, 1.5)
+    named = with_digest(trace("# by hand\n2\n2  # together\n\n3.5\n"))
+    assert arrival_times(named) == (0.0, 0.0, 1.5)
+    assert with_digest(named) == named
+
+
+def test_another_trace_of_that_name_is_refused(trace):
+    named = with_digest(trace("1\n2\n"))
+    with pytest.raises(
+        ValueError, match="trace.txt is another one by now, of digest [0-9a-f]{12}; it was [0-9a-f]{12}"
+    ):
+        trace("1\n3\n")
+        arrival_times(named)
 
 
 @pytest.mark.parametrize(
@@ -26,15 +37,16 @@ def test_arrivals_count_from_the_first(trace):
         ("1\nsoon\n", r"trace.txt:2: 'soon' is no number of seconds from 0 on; write one a line"),
         ("-1\n2\n", r"trace.txt:1: '-1' is no number of seconds"),
         ("nan\n2\n", r"trace.txt:1: 'nan' is no number of seconds"),
-        ("", r"trace.txt has 0 queries within 0 s; write 2 to 1,000,000, not all at one time"),
+        ("", r"trace.txt has 0 queries within 0 s; write 2 to 1,000,000, not all at one time, within 240 s"),
+        ("1\n242\n", r"trace.txt has 2 queries within 241 s"),
         ("1\n1\n", r"trace.txt has 2 queries within 0 s"),
     ],
 )
 def test_what_is_no_trace_is_refused(trace, text, words):
     with pytest.raises(ValueError, match=words):
-        arrival_times(trace(text))
+        with_digest(trace(text))
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"none\.txt .* poisson, bursts"):
-        arrival_times(str(tmp_path / "none.txt"))
+        with_digest(str(tmp_path / "none.txt"))
