@@ -66,19 +66,19 @@ def _setting(row: Row) -> Hashable:
 
 
 _DEFINITIONS = (
-    "LoadGen’s load server: queries of one sample arrive by a Poisson process, singly, or in bursts of eight, or as a "
-    "trace says. Latency lasts from the scheduled arrival to the answer, waiting for others of its batch included. In "
-    "process nothing is sent. Behind a model server, a generator on a core of its own sends over HTTP, and the server "
-    "hands batches to the framework’s process through shared memory. The generator’s lag lasts from a query’s scheduled "
-    "arrival to its sending; a rate is left out where the lag’s p99 exceeds 0.5 ms or a tenth of the latency’s. Rates "
-    "go up to what full batches reach, by a quarter each; each is tried twice, forth and back. A try ends early when "
-    "one query in a hundred has waited five times the bound. Whether a rate keeps the bound is judged by LoadGen’s "
-    "early-stopping percentile; a query without an answer, or with a wrong one, is infinitely late. The rate is "
-    "interpolated between two tries, in logarithms, and “at least” where no larger one was tried to its end. Lag, queue "
-    "and server, and inference are the parts of a latency, at the largest rate that keeps the bound. The first answers "
-    "of a try, up to 256 MiB, are compared with the usual ones to their queries. Charts show plain quantiles; the model "
-    "simulates tries of the same length with the seconds of batches at the other rates, and of a server with what a "
-    "single query and an unbroken row of batches took beyond them."
+    "LoadGen’s load server: queries of one sample arrive by a Poisson process, singly, or in bursts of eight, or as a"
+    " trace says. Latency lasts from the scheduled arrival to the answer, waiting for others of its batch included. "
+    "In process nothing is sent. Behind a model server, a generator on a core of its own sends over HTTP, and the "
+    "server hands batches to the framework’s process through shared memory. The generator’s lag lasts from a query’s "
+    "scheduled arrival to its sending; a rate is left out where the lag’s p99 exceeds 0.5 ms or a tenth of the "
+    "latency’s. Rates go up to what full batches reach, by a quarter each; each is tried twice, forth and back. A try"
+    " ends early when one query in a hundred has waited five times the bound. Whether a rate keeps the bound is "
+    "judged by LoadGen’s early-stopping percentile; a query without an answer, or with a wrong one, is infinitely "
+    "late. The rate is interpolated between two tries, in logarithms, and “at least” where no larger one was tried to"
+    " its end. Lag, queue and server, and inference are the parts of a latency, at the largest rate that keeps the "
+    "bound. The first answers of a try, up to 256 MiB, are compared with the usual ones to their queries. Charts show"
+    " plain quantiles; the model simulates tries of the same length with the seconds of batches at the other rates, "
+    "and of a server with what a single query and an unbroken row of batches took beyond them."
 )
 
 

@@ -16,7 +16,7 @@ Retry = Annotated[bool, typer.Option("--retry", help="Measure again what failed 
 
 def interpreters_from(options: list[str]) -> dict[str, str]:
     """Read `--python NAME=PATH` options; RequestError for a malformed one, an unknown name or a broken interpreter."""
-    from suite.processes.interpreters import find
+    from suite.processes.interpreters import Needs, find
 
     settings = {}
     for option in options:
@@ -24,7 +24,7 @@ def interpreters_from(options: list[str]) -> dict[str, str]:
         if not equals or not path:
             example = next(iter(adapters()), "NAME")
             raise RequestError(f"--python {option!r} should read NAME=PATH, such as {example}=.venv/bin/python")
-        known = {**adapters(), **model_servers()}
+        known: dict[str, Needs] = {**adapters(), **model_servers()}
         if name not in known:
             raise RequestError(f"--python {option!r} names no adapter and no model server; known: {', '.join(known)}")
         settings[name] = path

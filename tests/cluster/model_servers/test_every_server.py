@@ -33,7 +33,7 @@ def test_every_answer_is_right_batches_are_made_and_nothing_stays(server, worker
     predictor = echo(batch=4 if declared.batches else 1, batch_s=1e-3)
     rule = Serving(max_delay_ms=8.0, bound_ms=2000.0, workers=workers)  # a busy machine's queue is not hopeless soon
     with Behind(Asked(predictor, SAMPLES), rule, named, str(tmp_path)).running() as behind:
-        behind.look()
+        behind.capacity()
         found = behind.attempt(400.0, DUE)
         folder = Path(behind._told.memory).parent
     assert len(found.latency_s) == sum(found.batches) == found.compared == found.scheduled == 400
