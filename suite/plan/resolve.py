@@ -190,9 +190,9 @@ class _Maker(Names):
         refused = refusal(adapter, capabilities, case, graph, self.launchers)
         refused = refused or idle(case, kept, strategy is not None and strategy.infers)
         case = case.on(passes=kept or case.passes)
-        case = case.on(serving=_serving(case, self.model_servers))
+        case = case.on(serving=serving_of(case, self.model_servers))
         server = case.serving.model_server
-        refused = refused or _one_at_a_time(case, self.model_servers)
+        refused = refused or one_at_a_time(case, self.model_servers)
         if refused:
             return Resolved(case, "unsupported", refused)
         if server not in (INPROCESS, *self.model_servers):
@@ -280,7 +280,7 @@ def _input(choice: Choice, form: str) -> Input:
     return Input(mode=choice["data_mode"], format=form, **{key: choice[key] for key in keys})
 
 
-def _serving(case: Case, servers: Mapping[str, ModelServer]) -> Serving:
+def serving_of(case: Case, servers: Mapping[str, ModelServer]) -> Serving:
     """Return the settings of the load `server`; the default ones of what has no use for them, which must not differ."""
     if SERVER not in case.passes:
         return Serving()
@@ -291,7 +291,7 @@ def _serving(case: Case, servers: Mapping[str, ModelServer]) -> Serving:
     return case.serving if waits else case.serving._replace(max_delay_ms=Serving().max_delay_ms)
 
 
-def _one_at_a_time(case: Case, servers: Mapping[str, ModelServer]) -> str | None:
+def one_at_a_time(case: Case, servers: Mapping[str, ModelServer]) -> str | None:
     """Return why a model server does not batch as the case wants; None if it does."""
     server = servers.get(case.serving.model_server)
     if server is None or server.batches or case.batch == 1:

@@ -6,13 +6,14 @@ import pytest
 
 from suite.contracts.adapter import Strategy
 from suite.contracts.case import Case, Placement
+from suite.contracts.model_server import ModelServer
 from suite.data import locate
 from suite.errors import RequestError
 from suite.plan import load, ready_made, resolve
 from suite.plan.model import SECTIONS, Pass
-from suite.plan.resolve import idle, measurable
+from suite.plan.resolve import idle, measurable, one_at_a_time, serving_of
 from suite.results.records import CaseEntry
-from suite.worker.case_parts import Sampling, Schedule, Training
+from suite.worker.case_parts import Sampling, Schedule, Serving, Training
 from suite.worker.job import DataSet
 from suite.worker.pass_kinds import KERNELS, LOADS, TRAIN, USUAL, USUAL_LOADS
 from workloads.networks import by_name
@@ -299,6 +300,21 @@ def test_what_infers_has_loads_alone():
     for strategy, asked, remedy in ((infers, "native", "'offline'"), (trains, "offline", "'native'")):
         case = Case("alpha", "s", "mnist_small", passes=(asked,))
         assert idle(case, measurable(strategy, case.passes), strategy.infers).endswith(f"add {remedy} to them")
+
+
+def test_a_model_server_is_asked_for_what_it_does():
+    plain = ModelServer("plain", "", "", "", "", (), "", "", "/")
+    servers = {"plain": plain, "single": replace(plain, name="single", batches=False)}
+    servers["free"] = replace(plain, name="free", delays=False)
+    asked = Serving(max_delay_ms=2.0, workers=2)
+    kept = []
+    for name in ("inprocess", *servers):
+        case = Case("alpha", "s", "mnist_small", passes=("server",), batch=8, serving=asked._replace(model_server=name))
+        kept.append(tuple(serving_of(case, servers)[index] for index in (0, 4)))
+        assert (one_at_a_time(case, servers) is None) == (name != "single")
+        assert one_at_a_time(case.on(batch=1), servers) is None
+        assert serving_of(case.on(passes=("offline",)), servers) == Serving()
+    assert kept == [(2.0, 1), (2.0, 2), (0.0, 2), (0.0, 2)]
 
 
 def test_kernels_are_profiled_where_they_are_asked_for_and_after_all_else(cases):
