@@ -1,6 +1,6 @@
 """KServe's server in front of the predictor: run in the environment of KServe's SDK.
 
-Its workers import the model from here. It makes no batches: on a cluster a container beside it does.
+Its workers import the model from here. It makes no batches: on a cluster a container next to it does.
 """
 
 import logging

@@ -41,7 +41,7 @@ SERVERS = [
     ModelServer(
         "kserve",
         "KServe",
-        "The server of KServe's SDK, in Python; it makes no batches, which on a cluster a container beside it does.",
+        "The server of KServe's SDK, in Python; it makes no batches, which on a cluster a container next to it does.",
         PACKAGE,
         f"{FOLDER}/kserve_program.py",
         ("kserve",),

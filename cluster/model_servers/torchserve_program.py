@@ -52,7 +52,7 @@ LOG = """<Configuration status="ERROR">
 
 
 def settings() -> "dict[str, Any]":
-    """Return the server's settings; it listens at four ports beside the one for queries."""
+    """Return the server's settings; it listens at four more ports."""
     host, limit = TOLD.host, 2 * TOLD.query_bytes + (10 << 20)
     addresses = {f"{each}_address": f"http://{host}:{free_port()}" for each in ("management", "metrics")}
     remote = {f"grpc_{each}_port": free_port() for each in ("inference", "management")}

@@ -24,9 +24,7 @@ def test_arrivals_count_from_the_first(trace):
 def test_another_trace_of_that_name_is_refused(trace):
     named = with_digest(trace("1\n2\n"))
     trace("1\n3\n")
-    with pytest.raises(
-        ValueError, match=r"trace.txt is another one by now, of digest [0-9a-f]{12}; it was [0-9a-f]{12}"
-    ):
+    with pytest.raises(ValueError, match=r"trace\.txt .*[0-9a-f]{12}.*[0-9a-f]{12}"):
         arrival_times(named)
 
 
