@@ -31,11 +31,8 @@ def serving(report: Report) -> Section | None:
         return None
     panels, charts = by_group(rows[:SHOWN]), []
     for panel in panels:
-        charts += [
-            _by_rate(panel.title, name, row, row.served)
-            for name, row in panel.pairs
-            if row.served and len(row.served.first) > 1
-        ]
+        drawn = (_by_rate(panel.title, name, row, row.served) for name, row in panel.pairs if row.served)
+        charts += [chart for chart in drawn if chart]
     heads = "Case | keeps its bound up to, queries/s! | of offline | queries a batch | generator’s lag, ms"
     heads += " | queue and server, ms | inference, ms | no answer | wrong answers"
     body: Cells = [report.cut(rows, "cases"), *report.few("serving", charts[: 2 * CHARTS], CHARTS)]
@@ -160,19 +157,24 @@ def _cells(row: Row) -> Cells:
     ]
 
 
-def _by_rate(setting: str, name: Name, row: Row, served: Served) -> Lines:
-    rule, rates = row.case.serving, [at.rate for at in served.first]
-    found = [served.compared(at, row.case.batch, rule) for at in served.first]
+def _by_rate(setting: str, name: Name, row: Row, served: Served) -> Lines | None:
+    """Return latencies by rate; None if fewer than two rates had any answer."""
+    answering = [at for at in served.first if at.batch]
+    rule, rates = row.case.serving, [at.rate for at in answering]
+    found = [served.compared(at, row.case.batch, rule) for at in answering]
+    if len(found) < 2:
+        return None
     lines = []
     for share, kind in ((0.5, "rest"), (rule.bound_share, "lead")):
         seen = [each[share].measured for each in found]
-        usable = [not at.saturated and math.isfinite(value) for at, value in zip(served.first, seen, strict=True)]
+        usable = [not at.saturated and math.isfinite(value) for at, value in zip(answering, seen, strict=True)]
         measured = [1000 * value if use else None for value, use in zip(seen, usable, strict=True)]
         lines.append(Line(words_of(share), rates, measured, kind=kind, dots=True))
         model = [1000 * each[share].predicted for each in found]
         if rule.arrivals in ARRIVALS:
             lines.append(Line(f"{words_of(share)}, model", rates, model, kind="predicted"))
-    there = found[served.first.index(_at_bound(row, served))]
+    at = _at_bound(row, served)
+    there = found[answering.index(at) if at in answering else 0]
     off = max(abs(each.predicted / each.measured - 1) for each in there.values())
     said = f"{name.words}: the model is off by {percent(off)}" if rule.arrivals in ARRIVALS else name.words
     return Lines(said, f"{setting} · {name.words}", lines, "queries/s", "ms", "y")

@@ -8,7 +8,7 @@ import numpy as np
 
 from suite.contracts.case import Case, Placement
 from suite.results.run_folder import RunFolder
-from suite.worker.case_parts import Input, Sampling, Training
+from suite.worker.case_parts import Input, Sampling, Serving, Training
 from suite.worker.pass_kinds import LOADS
 from tests.reports.made_run import MadeRun, case_of, declared
 from tests.support.sent import hello_json, joined_json
@@ -169,11 +169,12 @@ def autotune(path: Path) -> RunFolder:
 
 
 def inference(path: Path) -> RunFolder:
-    """Two adapters under every load, with batches of one and of eight."""
+    """Two adapters under every load, with batches of one and of eight, in process and behind a model server."""
     run = MadeRun(path, "serving")
-    sampling = Sampling(steps=700, processes=3)
+    settings = {"strategy": "inference", "passes": LOADS, "sampling": Sampling(steps=700, processes=3)}
     for adapter, batch in product(BOTH, (1, 8)):
-        run.proven(case_of(adapter, strategy="inference", batch=batch, passes=LOADS, sampling=sampling))
+        run.proven(case_of(adapter, batch=batch, **settings))
+    run.proven(case_of("pytorch", batch=8, serving=Serving(model_server="mosec"), **settings))
     return run.folder
 
 

@@ -11,12 +11,14 @@ import numpy as np
 from suite.analysis.rows import Row
 from suite.analysis.summary import summarise
 from suite.contracts.case import Case, Placement
+from suite.contracts.model_server import INPROCESS
 from suite.results.records import About, Host
 from suite.results.run_folder import RunFolder
 from suite.results.stored import FORMAT, sealed
 from suite.worker.case_parts import Sampling
-from suite.worker.messages import Machine
+from suite.worker.messages import InFlight, Machine, ServerUse
 from suite.worker.pass_kinds import SERVER
+from suite.worker.typed_json import to_json
 from tests.support.sent import hello_json, joined_json
 
 NETWORKS = {
@@ -244,16 +246,20 @@ class MadeRun:
 
 
 def tries_of(case: Case, repeat: int) -> dict[str, Any]:
-    """The load `server` of a rank: two rates, each tried twice."""
+    """The load `server` of a rank: two rates, each tried twice; behind a model server, if the case names one."""
     if SERVER not in case.passes:
         return {}
-    draw, found = np.random.default_rng(repeat), []
+    behind, draw, found = case.serving.model_server != INPROCESS, np.random.default_rng(repeat), []
     for rate in (100.0, 200.0, 200.0, 100.0):
         waits = draw.exponential(rate / 20_000, 400) + 0.001
-        parts = {"queue": float(waits.mean()) - 0.001, "assembly": 0.0, "inference": 0.001}
-        latencies = {"latency_s": waits.tolist(), "batches": [1] * 400, "stage_s": parts}
-        found.append({"rate": rate, "scheduled": 400, **latencies, "wall_s": 400 / rate, "compared": 400})
-    return {"tries": found, "batch_s": [0.001] * case.batch}
+        parts = {"server" if behind else "queue": float(waits.mean()) - 0.001, "inference": 0.001}
+        parts["lag" if behind else "assembly"] = 0.0
+        each = {"rate": rate, "scheduled": 400, "latency_s": waits.tolist(), "batches": [1] * 400, "stage_s": parts}
+        each |= {"batch_s": [0.001] * 400, "wall_s": 400 / rate, "compared": 400, "lag_s": [1e-5] * 400 * behind}
+        found.append(each)
+    closed = [InFlight(1, 500.0, 0.002), InFlight(2, 900.0, 0.0022)]
+    use = ServerUse(case.serving.model_server, "1.0", 1.5, 0.0, False, 0.001, 0.0001, closed, 3, 200 << 20, 0.25)
+    return {"tries": found, **({"model_server": to_json(use)} if behind else {})}
 
 
 def record_of(

@@ -1,0 +1,81 @@
+"""The page of the load `server`, of honest records however odd they are."""
+
+import pytest
+
+from reports.pages.run import Report
+from reports.pages.serving import serving
+from suite.worker.case_parts import Sampling, Serving
+from tests.reports.made_run import MadeRun, case_of
+
+
+@pytest.fixture
+def page(tmp_path):
+    """Gives the page's text of a case whose tries are changed."""
+
+    def made(change=lambda tried: None, **rule):
+        run = MadeRun(tmp_path / "run", "serving")
+        sampling = Sampling(steps=700, processes=3)
+        settings = {"strategy": "inference", "passes": ("offline", "server"), "sampling": sampling}
+        case = run.proven(case_of("pytorch", batch=4, serving=Serving(**rule), **settings))
+
+        def changed(record):
+            for tried in record["ranks"][0]["tries"]:
+                change(tried)
+
+        run.changed(case, changed)
+        row = run.only()
+        assert (row.outcome, row.reason) == ("ok", "")
+        return row, serving(Report(run.folder, [row]))
+
+    return made
+
+
+def refused(tried):
+    tried.update(latency_s=[], batches=[], batch_s=[], compared=0, refused=400)
+    tried["stage_s"] = dict.fromkeys(tried["stage_s"], 0.0)
+
+
+def late(tried):
+    tried["lag_s"] = [0.01] * 400
+
+
+def wrong(tried):
+    tried["wrong"] = 400
+
+
+def lost(tried):
+    """One in a hundred got no answer."""
+    for name in ("latency_s", "batches", "batch_s"):
+        tried[name] = tried[name][4:]
+    tried.update(compared=396, failed=4)
+
+
+def given_up(tried):
+    for name in ("latency_s", "batches", "batch_s", "lag_s"):
+        tried[name] = tried[name][:100]
+    tried.update(compared=100)
+
+
+@pytest.mark.parametrize(
+    ("change", "unanswered", "cell"),
+    [
+        (refused, 4800, "none"),
+        (late, 0, "not known"),
+        (wrong, 0, "none"),
+        (lost, 48, "none"),
+        (given_up, 0, "none"),
+        (lambda tried: None, 0, "at least 200"),
+    ],
+    ids=["refused", "late", "wrong", "lost", "given up", "well"],
+)
+def test_tries_behind_a_server_are_counted_and_judged(page, change, unanswered, cell):
+    row, section = page(change, model_server="mosec", bound_ms=1000.0)
+    assert row.served.unanswered == unanswered
+    text = str(section)
+    assert cell in text
+    assert "mosec 1.0" in text
+
+
+def test_a_trace_has_no_model_beside_it(page):
+    _, section = page(arrivals="/data/day.txt@0123456789ab", bound_ms=1000.0)
+    assert "model is off" not in str(section)
