@@ -162,8 +162,8 @@ def model_servers() -> dict[str, ModelServer]:
     for name, server in found.items():
         with blamed(f"the model server {name!r}"):
             check_declared(server, ModelServer)
-            if name == INPROCESS:
-                raise ValueError("plans call the load without a model server so; rename it")
+            if name == INPROCESS or name in adapters():
+                raise ValueError("plans call the load without a server, or an adapter, so; rename it")
     return found
 
 

@@ -45,6 +45,8 @@ def serving(report: Report) -> Section | None:
     body += [note(words, ".") for words in sorted(refused)]
     kept = [found for row in rows if row.sound and row.served and (found := row.served.keeping(row.case.serving))]
     headline = "No rate that was tried keeps its bound"
+    if any(row.served.late for row in rows if row.served):
+        headline = "Not known: the generator of queries was late"
     if kept:
         least, most = (end(kept, key=lambda found: found.rate.value) for end in (min, max))
         headline = f"{most.words} queries/s keep the bound"
@@ -69,13 +71,14 @@ _DEFINITIONS = (
     "server hands batches to the framework’s process through shared memory. The generator’s lag lasts from a query’s "
     "scheduled arrival to its sending; a rate is left out where the lag’s p99 exceeds 0.5 ms or a tenth of the "
     "latency’s. Rates go up to what full batches reach, by a quarter each; each is tried twice, forth and back. A try"
-    " ends early when one query in a hundred has waited five times the bound. Whether a rate keeps the bound is "
-    "judged by LoadGen’s early-stopping percentile; a query without an answer, or with a wrong one, is infinitely "
-    "late. The rate is interpolated between two tries, in logarithms, and “at least” where no larger one was tried to"
-    " its end. Lag, queue and server, and inference are the parts of a latency, at the largest rate that keeps the "
-    "bound. The first answers of a try, up to 256 MiB, are compared with the usual ones to their queries. Charts show"
-    " plain quantiles; the model simulates tries of the same length with the seconds of batches at the other rates, "
-    "and of a server with what a single query and an unbroken row of batches took beyond them."
+    " ends early when its oldest query has waited five times the bound, behind a server one in a hundred. Whether a "
+    "rate keeps the bound is judged by LoadGen’s early-stopping percentile; a query without an answer, or with a "
+    "wrong one, is infinitely late. The rate is interpolated between two tries, in logarithms, and “at least” where "
+    "no larger one was tried to its end. Lag, queue and server, and inference are the parts of a latency, at the "
+    "largest rate that keeps the bound. The first answers of a try, up to 256 MiB, are compared with the usual ones "
+    "to their queries. Charts show plain quantiles; the model simulates tries of the same length with the seconds of "
+    "batches at the other rates, and of a server with what a single query and an unbroken row of batches took beyond "
+    "them."
 )
 
 
@@ -148,7 +151,7 @@ def _cells(row: Row) -> Cells:
     wrong = f"{row.served.wrong} of {number(row.served.compared_answers)}"
     of_offline = percent(found.rate.value / row.speed) if found else ""
     return [
-        found.words if found else "none",
+        found.words if found else "not known" if row.served.late else "none",
         of_offline,
         number(at.batch),
         *parts,
@@ -175,6 +178,8 @@ def _by_rate(setting: str, name: Name, row: Row, served: Served) -> Lines | None
             lines.append(Line(f"{words_of(share)}, model", rates, model, kind="predicted"))
     at = _at_bound(row, served)
     there = found[answering.index(at) if at in answering else 0]
-    off = max(abs(each.predicted / each.measured - 1) for each in there.values())
-    said = f"{name.words}: the model is off by {percent(off)}" if rule.arrivals in ARRIVALS else name.words
+    known = rule.arrivals in ARRIVALS and not at.saturated
+    known = known and all(math.isfinite(seconds) for each in there.values() for seconds in each)
+    off = max(abs(each.predicted / each.measured - 1) for each in there.values()) if known else 0.0
+    said = f"{name.words}: the model is off by {percent(off)}" if known else name.words
     return Lines(said, f"{setting} · {name.words}", lines, "queries/s", "ms", "y")

@@ -34,8 +34,13 @@ class AtRate:
     @cached_property
     def latencies(self) -> np.ndarray:
         """Every query's, in seconds; infinity for one that got no answer, or a wrong one."""
-        lost = sum(unanswered(each) + each.wrong for each in self.tries)
-        return np.concatenate([*(np.asarray(each.latency_s) for each in self.tries), np.full(lost, np.inf)])
+        lost = np.full(sum(map(unanswered, self.tries)), np.inf)
+        # Which answers were wrong is not recorded: the soonest, at worst.
+        found = (
+            np.where(np.arange(len(each.latency_s)) < each.wrong, np.inf, np.sort(each.latency_s))
+            for each in self.tries
+        )
+        return np.concatenate([*found, lost])
 
     @property
     def saturated(self) -> bool:
@@ -47,7 +52,7 @@ class AtRate:
         """True if the generator sent queries too late for their latencies to be the server's."""
         waits = np.concatenate([np.asarray(each.lag_s) for each in self.tries])
         answered = self.latencies[np.isfinite(self.latencies)]
-        if not len(waits) or not len(answered) or self.saturated:
+        if not len(waits) or not len(answered):
             return False
         return bool(np.quantile(waits, 0.99) > min(LATE_S, LATE * np.quantile(answered, 0.99)))
 

@@ -184,11 +184,9 @@ def _print(state: dict[str, Any]) -> None:
             problems.append(f"{row['name']}: {row['remedy']}")
         for problem in problems:
             say(f"- {problem}")
-    for row in (*state["launchers"], *state["data"], *state["model_servers"]):
-        if row["remedy"] and not row.get("ready"):
-            say(f"- {row['name']}: {row['remedy']}")
-    for warning in state["warnings"]:
-        say(f"- {warning}")
+    remedies = [f"{row['name']}: {row['remedy']}" for row in (*state["launchers"], *state["data"]) if row["remedy"]]
+    for words in (*remedies, *filter(None, (row["missing"] for row in state["model_servers"])), *state["warnings"]):
+        say(f"- {words}")
 
 
 def host_facts(folder: Path, root: Path | None = None) -> dict[str, Any]:

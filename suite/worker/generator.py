@@ -27,6 +27,7 @@ from suite.worker.evidence import distance
 from suite.worker.guard import prctl
 
 CONNECTIONS = 64  # that are open from the start; more are opened where all are busy
+CONNECT_S = 5.0  # for which a connection is waited for
 HOPELESS = 0.01  # of the queries that were sent
 REFUSALS, TIME_OUTS = (429, 503), (408, 504)  # statuses of HTTP
 PR_SET_TIMERSLACK = 29
@@ -60,10 +61,10 @@ class Precise(selectors.EpollSelector):
 class Query:
     """A query, from its scheduled arrival to its answer or failure."""
 
-    __slots__ = ("body", "connection", "done", "due", "fields", "number", "seen", "status")
+    __slots__ = ("body", "connection", "done", "due", "fields", "number", "seen", "sent", "status")
 
     def __init__(self, number: int, due: float) -> None:
-        self.number, self.due = number, due
+        self.number, self.due, self.sent = number, due, time.perf_counter()
         self.done = 0.0
         self.status = 0  # of HTTP; 0: no answer; -1: its connection broke
         self.fields: Dict[str, str] = {}
@@ -167,7 +168,8 @@ class Generator:
         """Run a task to its end; every query that was sent is counted."""
         self._closed, self._given_up, self._room = [], 0, KEPT
         patience = task.pop("patience_s")
-        with contextlib.suppress(OSError):  # the queries will tell
+        await asyncio.sleep(0.001)  # connections that the server has closed since are noticed
+        with contextlib.suppress(OSError, asyncio.TimeoutError):  # the queries will tell
             for _ in range(CONNECTIONS - len(self._free)):
                 self._free.append(await self._connect())
         gc.collect()
@@ -177,11 +179,11 @@ class Generator:
         deadline = time.perf_counter() + patience
         while self._waiting and time.perf_counter() < deadline:
             await asyncio.sleep(0.001)
-        wall = time.perf_counter() - begin
         for query in list(self._waiting.values()):
             self._give_up(query)
         gc.enable()
-        return dict(self._counted(), lag_s=lags, wall_s=wall)
+        last = max((query.done for query in self._closed), default=time.perf_counter())
+        return dict(self._counted(), lag_s=lags, wall_s=last - begin)
 
     async def _open_loop(self, begin: float, due: List[float], hopeless_s: float) -> List[float]:
         lags: List[float] = []
@@ -193,19 +195,21 @@ class Generator:
                 left = at - time.perf_counter()
             lags.append(-left)
             self._send(at)
-            if self._hopeless(hopeless_s, len(lags)):
-                break
-            if len(lags) % 16 == 0:
+            if len(lags) % 16 == 0 or self._oldest_s() > hopeless_s:
                 await asyncio.sleep(0)  # answers are read even where sending is late
+            if self._oldest_s() > hopeless_s and self._hopeless(hopeless_s, len(lags)):
+                break
         return lags
 
-    def _hopeless(self, seconds: float, sent: int) -> bool:
-        """Give up queries that wait too long; return whether they are more than a server may lose."""
-        late = time.perf_counter() - seconds
+    def _oldest_s(self) -> float:
+        """Return for how long the oldest query has waited since it was sent; 0 if none waits."""
         oldest = next(iter(self._waiting.values()), None)
-        if oldest is None or oldest.due > late:
-            return False
-        waiting = list(itertools.takewhile(lambda query: query.due <= late, self._waiting.values()))
+        return time.perf_counter() - oldest.sent if oldest else 0.0
+
+    def _hopeless(self, seconds: float, sent: int) -> bool:
+        """Give up queries that wait too long since they were sent; return whether a server may not lose so many."""
+        late = time.perf_counter() - seconds
+        waiting = list(itertools.takewhile(lambda query: query.sent <= late, self._waiting.values()))
         if self._given_up + len(waiting) > max(1.0, HOPELESS * sent):
             return True
         for query in waiting:
@@ -235,7 +239,7 @@ class Generator:
     async def _send_anew(self, query: Query) -> None:
         try:
             connection = await self._connect()
-        except OSError:
+        except (OSError, asyncio.TimeoutError):
             query.status = -1
             self.answered(query)
             return
@@ -249,7 +253,8 @@ class Generator:
 
     async def _connect(self) -> Connection:
         target = self._target
-        _, made = await self._loop.create_connection(lambda: Connection(self), target.host, target.port)
+        making = self._loop.create_connection(lambda: Connection(self), target.host, target.port)
+        _, made = await asyncio.wait_for(making, CONNECT_S)
         return made  # type: ignore[no-any-return]
 
     def free(self, connection: Connection) -> None:
@@ -319,6 +324,8 @@ def _joined(chunks: bytes) -> Optional[bytes]:
         if line < 0:
             return None
         size = int(chunks[begin:line].partition(b";")[0], 16)
+        if size < 0:
+            raise ValueError(f"a chunk of {size} bytes")
         begin = line + 2 + size + 2
         if len(chunks) < begin:
             return None

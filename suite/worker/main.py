@@ -120,11 +120,6 @@ def bind(job: Job, rank: Rank) -> List[int]:
     setup = job.group.setup
     allowed = os.sched_getaffinity(0)
     served = getattr(job.task, "model_server", None) is not None  # by queries from a core of their own
-    if served and len(allowed) <= setup.threads:
-        raise Unavailable(
-            f"threads = {setup.threads} and the generator of queries want {setup.threads + 1} cores, and rank "
-            f"{rank.rank} may use {len(allowed)}; ask for fewer threads, or take model_server = 'inprocess'"
-        )
     if job.group.binding == "cores":
         wanted = setup.threads * setup.devices
         ranks = max(job.group.ranks_per_node, rank.local_rank + 1)
@@ -139,6 +134,11 @@ def bind(job: Job, rank: Rank) -> List[int]:
                 "its ranks; ask for fewer threads or ranks per node, or for binding = 'none'"
             )
         os.sched_setaffinity(0, allowed)
+    if served and len(allowed) <= setup.threads:
+        raise Unavailable(
+            f"threads = {setup.threads} and the generator of queries want {setup.threads + 1} cores, and rank "
+            f"{rank.rank} may use {len(allowed)}; ask for fewer threads, or take model_server = 'inprocess'"
+        )
     return sorted(allowed)
 
 

@@ -30,7 +30,7 @@ from suite.worker.guard import descendants, guarded, lines_of
 from suite.worker.job import ModelServer
 from suite.worker.messages import InFlight, ServerUse, Try
 from suite.worker.rendezvous import free_port
-from suite.worker.shared_answers import NUMBER, VARIABLE, Served
+from suite.worker.shared_answers import NUMBER, VARIABLE, Served, bounds
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 GENERATE = "import sys; sys.path.insert(0, sys.argv[1]); from suite.worker.generator import main; main(sys.argv[2])"
@@ -69,7 +69,7 @@ class Behind:
         cores = sorted(os.sched_getaffinity(0))  # the last one is the generator's; there are two (suite.worker.main)
         try:
             with contextlib.ExitStack() as ends:
-                ends.callback(_set_cores, _stay_on(set(cores[:-1] or cores)))
+                ends.callback(_leave, _stay_on(set(cores[:-1] or cores)), cores)
                 self._listen(folder, ends)
                 self._start_server(folder, ends)
                 ends.callback(self._hang_up)  # before the server ends, whose workers may wait for an answer
@@ -100,19 +100,16 @@ class Behind:
             query_shape=list(query.shape),
             answer_shape=list(answer.shape),
         )
-        size = self._told.batch * (self._told.query_bytes + self._told.answer_bytes)
+        _, _, size = bounds(self._told, len(self._places) - 1)  # of all places
         with open(self._told.memory, "w+b") as file:
             try:
-                os.posix_fallocate(file.fileno(), 0, len(self._places) * size)
+                os.posix_fallocate(file.fileno(), 0, size)
             except OSError as error:
                 raise Unavailable(
-                    f"{len(self._places) * size:,} bytes for queries and answers do not fit into {folder}: "
-                    f"{error.strerror}; take a smaller batch, or give /dev/shm more room"
+                    f"{size:,} bytes for queries and answers do not fit into {folder}: {error.strerror}; take a "
+                    "smaller batch, or give /dev/shm more room"
                 )
-            memory = mmap.mmap(file.fileno(), 0)
-        whole = np.frombuffer(memory, dtype=np.uint8).reshape(len(self._places), size)
-        self._queries = whole[:, : self._told.batch * self._told.query_bytes]
-        self._answers = whole[:, self._told.batch * self._told.query_bytes :]
+            self._memory = np.frombuffer(mmap.mmap(file.fileno(), 0), dtype=np.uint8)
         listener = socket.socket(socket.AF_UNIX)
         ends.callback(listener.close)
         listener.bind(self._told.socket)
@@ -311,10 +308,10 @@ class Behind:
         if len(got) < NUMBER.size:
             return False
         count: int = NUMBER.unpack(got)[0]
-        samples = self._asked.samples
-        asked = self._queries[place, : count * self._told.query_bytes].view(samples.dtype)
-        found = self._asked.answers(asked.reshape((count,) + samples.shape[1:]))
-        self._answers[place, : count * self._told.answer_bytes] = np.ascontiguousarray(found).reshape(-1).view(np.uint8)
+        samples, (start, middle, _) = self._asked.samples, bounds(self._told, place)
+        asked = self._memory[start : start + count * self._told.query_bytes].view(samples.dtype)
+        found = np.ascontiguousarray(self._asked.answers(asked.reshape((count,) + samples.shape[1:])))
+        self._memory[middle : middle + count * self._told.answer_bytes] = found.reshape(-1).view(np.uint8)
         self._batches.append((begin, time.perf_counter(), count))
         link.sendall(NUMBER.pack(count))
         return True
@@ -360,6 +357,11 @@ def _stay_on(cores: Set[int]) -> Dict[int, Set[int]]:
             had[int(name)] = os.sched_getaffinity(int(name))
     _set_cores({thread: (before & cores) or cores for thread, before in had.items()})
     return had
+
+
+def _leave(had: Dict[int, Set[int]], cores: List[int]) -> None:
+    """Give every thread the cores that it had; those that began since, all of them."""
+    _set_cores({**_stay_on(set(cores)), **had})
 
 
 def _set_cores(cores: Dict[int, Set[int]]) -> None:

@@ -12,8 +12,9 @@ import os
 import socket
 import struct
 import threading
-from typing import Any, List, NamedTuple, Sequence
+from typing import Any, List, NamedTuple, Sequence, Tuple
 
+LINE = 64  # bytes of a cache line
 NUMBER = struct.Struct("<i")
 VARIABLE = "STAGEBENCH_SERVED"  # names the file of `Served`
 
@@ -42,6 +43,13 @@ def served() -> Served:
         return Served(**json.load(stream))
 
 
+def bounds(told: Served, place: int) -> Tuple[int, int, int]:
+    """Return where a place begins, where its answers do, and where it ends; each a whole number of cache lines."""
+    queries, answers = (-(-told.batch * size // LINE) * LINE for size in (told.query_bytes, told.answer_bytes))
+    begin = place * (queries + answers)
+    return begin, begin + queries, begin + queries + answers
+
+
 class Answers:
     """The connection of a worker to the predictor; a worker that forks makes its own afterwards."""
 
@@ -54,9 +62,8 @@ class Answers:
         place = self._number()
         with open(told.memory, "r+b") as file:
             whole = memoryview(mmap.mmap(file.fileno(), 0))
-        size = told.batch * (told.query_bytes + told.answer_bytes)
-        self._queries = whole[place * size : place * size + told.batch * told.query_bytes]
-        self._answers = whole[place * size + told.batch * told.query_bytes : (place + 1) * size]
+        begin, middle, end = bounds(told, place)
+        self._queries, self._answers = whole[begin:middle], whole[middle:end]
 
     def of(self, queries: Sequence[Any]) -> List[bytes]:
         """Return the answers to queries, which are bytes; ValueError for one of another length. Threads take turns."""

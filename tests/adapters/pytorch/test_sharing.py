@@ -117,4 +117,4 @@ def test_a_rank_waits_for_the_other_s_branches(ranks):
     found = ranks("train", networks.two_blocks(), batch=8, strategy="branch_parallel", model_parallel_size=2)
     waited, slept = ([sum(bubble.values()) for bubble in each["bubbles"]] for each in found)
     assert all(first > NAP / 2 for first in waited)
-    assert all(0 < second < first for first, second in zip(waited, slept, strict=True))
+    assert 0 < min(slept) < min(waited)
