@@ -207,7 +207,7 @@ class Generator:
         return time.perf_counter() - oldest.sent if oldest else 0.0
 
     def _hopeless(self, seconds: float, sent: int) -> bool:
-        """Give up queries that wait too long since they were sent; return whether a server may not lose so many."""
+        """Give up queries that wait too long since they were sent; return whether they are too many."""
         late = time.perf_counter() - seconds
         waiting = list(itertools.takewhile(lambda query: query.sent <= late, self._waiting.values()))
         if self._given_up + len(waiting) > max(1.0, HOPELESS * sent):
