@@ -1,0 +1,60 @@
+"""Inference by fused operators: the answers of every shape of network are those of its layers one by one."""
+
+import numpy as np
+import pytest
+
+from adapters.pytorch.fused import Fused
+from adapters.pytorch.inference import TorchPredictor
+from suite.worker.queries import tensors_of
+from tests.support import networks
+from tests.support.trainers import setup
+from workloads import weights
+from workloads.build import Builder
+
+
+def built(tail):
+    """A convolution, what `tail` makes of it, and a dense layer."""
+    b = Builder("tail", (3, 8, 8), 5)
+    x = tail(b, b.conv("stem", "input", 4, 3, pad=1))
+    b.head(b.dense("fc", b.flatten("flat", x), 5))
+    return b.graph
+
+
+TAILS = {
+    "a sum with its input": lambda b, x: b.relu("r", b.add("s", b.conv("c", x, 4, 3, pad=1), x)),
+    "a sum in the other order": lambda b, x: b.relu("r", b.add("s", x, b.conv("c", x, 4, 3, pad=1))),
+    "a sum of two convolutions": lambda b, x: b.relu(
+        "r", b.add("s", b.conv("c", x, 4, 1), b.conv("d", x, 4, 3, pad=1))
+    ),
+    "a rectifier before the sum": lambda b, x: b.add("s", b.relu("r", b.conv("c", x, 4, 3, pad=1)), x),
+    "a sum that is read twice": lambda b, x: b.add("t", s := b.add("s", b.conv("c", x, 4, 1), x), b.relu("r", s)),
+    "a convolution that is read twice": lambda b, x: b.add("s", b.relu("r", x), b.conv("c", x, 4, 1)),
+    "a sum with itself": lambda b, x: b.relu("r", b.add("s", x, x)),
+}
+GRAPHS = {
+    **{name: built(tail) for name, tail in TAILS.items()},
+    "two heads": networks.two_heads(grouped=True),
+    "two blocks": networks.two_blocks(),
+    "normalised": networks.one_convolution(normalised=True),
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
+def test_fused_layers_answer_as_single_ones_do(name, layout):
+    graph, other = GRAPHS[name], networks.one_convolution()
+    queries = np.random.RandomState(1).standard_normal((8, *graph.input_shape)).astype(np.float32)
+    knobs = {"memory_format": layout, "compile": False}
+    predictor = TorchPredictor(setup(strategy="inference", tuning="tuned", batch=4, knobs=knobs))
+    predictor.start()
+    assert predictor._fuses
+    found = []
+    for fuses in (True, False):
+        predictor._fuses = fuses
+        for each in (other, graph):
+            predictor.load(each, tensors_of(each, weights.for_proof(each)))
+        net = predictor._run.__self__ if fuses else predictor._run
+        assert fuses == any(isinstance(operation, Fused) for operation, *_ in net.program)
+        found.append([predictor.answer(queries[:count]) for count in (1, 4, 8)])
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
