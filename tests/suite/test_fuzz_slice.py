@@ -142,7 +142,7 @@ def test_command_lines_are_mostly_understood(tmp_path, monkeypatch):
     monkeypatch.setattr(targets, "misused", lambda code, output: misused.append(output.startswith("Usage: ")))
     fuzz.fuzz("line", 60, 7, tmp_path, fuzz.Failures("line"))
     assert len(misused) >= 10
-    assert sum(misused) < 20
+    assert sum(misused) < 30, "half of them"
 
 
 def asks(content, folder):
