@@ -19,6 +19,7 @@ from suite.results.foreign import UNKNOWN
 from suite.results.run_folder import RunFolder
 from suite.text import markdown_table
 from suite.worker.homes import without_homes
+from suite.worker.pass_kinds import MULTI_STREAM, SERVER, SINGLE_STREAM
 
 Cell = str | int | float | bool | None
 Line = dict[str, Cell]  # by column name
@@ -73,6 +74,20 @@ def _end(name: str) -> Callable[[Row], Cell]:
     return lambda row: getattr(row.rate, name) if row.rate and row.rate.scatters else None
 
 
+def _latency(load: str, share: float) -> Callable[[Row], Cell]:
+    return lambda row: found.value if (found := row.latency(load, share)) else None
+
+
+def _of_the_load(name: str) -> Callable[[Row], Cell]:
+    """None of a case without the load `server`."""
+    return lambda row: getattr(row.case.serving, name) if SERVER in row.case.passes else None
+
+
+def _kept(row: Row) -> Cell:
+    kept = row.served and row.served.keeping(row.case.serving)
+    return kept.rate.value if kept else None
+
+
 COLUMNS = (
     Column("id", "id", "twelve digits over all resolved values of the case"),
     Column("adapter", "case.adapter", "the framework"),
@@ -101,6 +116,15 @@ COLUMNS = (
     *(Column(f"{stage}_s", f"budget.{stage}", f"{stage} in the closed budget", float) for stage in STAGES),
     Column("staged_s", "budget.staged", "wall time of the instrumented iteration", float),
     Column("scaling_efficiency", "scaling.efficiency.value", "speed over devices x the one-device baseline's", float),
+    Column("single_stream_p90_s", _latency(SINGLE_STREAM, 0.9), "latency of one sample at a time", float),
+    Column("multi_stream_p99_s", _latency(MULTI_STREAM, 0.99), "latency of eight samples at a time", float),
+    Column("model_server", _of_the_load("model_server"), "that took the queries of the load server"),
+    Column("max_delay_ms", _of_the_load("max_delay_ms"), "that a query may wait for others of its batch", float),
+    Column("bound_ms", _of_the_load("bound_ms"), "of the latencies", float),
+    Column("bound_share", _of_the_load("bound_share"), "of the queries that keep it", float),
+    Column("queries_per_second", _kept, "the largest rate that keeps the bound", float),
+    Column("unanswered", "served.unanswered", "queries without an answer", int),
+    Column("wrong_answers", "served.wrong", "those that were not to their queries", int),
 )
 OF_THE_RUN = (
     Column("run", "about.id", "id of the run"),
