@@ -79,7 +79,7 @@ def test_a_changed_record_reaches_the_invariants_and_the_analysis(tmp_path, monk
 
     counted(run_folder, "broken")
     counted(summary, "process_of")
-    fuzz.fuzz("record", 120, 7, tmp_path)
+    fuzz.fuzz("record", 300, 7, tmp_path)
     assert seen["broken"] >= 10
     assert seen["process_of"] >= 5
 
