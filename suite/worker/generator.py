@@ -23,6 +23,7 @@ import numpy as np
 
 from suite.worker import protocols
 from suite.worker.arrivals import KEPT
+from suite.worker.common_clock import NAP
 from suite.worker.evidence import distance
 from suite.worker.guard import prctl
 
@@ -191,7 +192,7 @@ class Generator:
             at += begin
             left = at - time.perf_counter()
             while left > 0.0:
-                await asyncio.sleep(left)
+                await asyncio.sleep(max(0.0, left - NAP))  # then watch the clock, reading answers
                 left = at - time.perf_counter()
             lags.append(-left)
             self._send(at)

@@ -96,13 +96,13 @@ def started(realtime, folder):
         np.save(folder / f"{name}.npy", array)
     paths = {name: str(folder / f"{name}.npy") for name in files}
     last = sorted(os.sched_getaffinity(0))[-1]
-    target = Target(HOST, port, "/", "raw", bound=1e-6, core=last, timeout_s=10.0, **paths)
+    target = Target(HOST, port, "/", "raw", bound=1e-6, core=last, **paths)
     (folder / "target.json").write_text(json.dumps(target._asdict()))
     words = [*first(realtime), sys.executable, "-B", "-u", "-c", GENERATE, ROOT, str(folder / "target.json")]
     generator = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def do(task):
-        generator.stdin.write(json.dumps(task).encode() + b"\n")
+        generator.stdin.write(json.dumps(dict(task, patience_s=10.0)).encode() + b"\n")
         generator.stdin.flush()
         return json.loads(generator.stdout.readline())
 
