@@ -3,6 +3,7 @@
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 from suite.contracts.hooks import hookimpl
 from suite.contracts.model_server import ModelServer
@@ -23,94 +24,81 @@ class InJava(ModelServer):
         return f"there is no java {where}: apt-get install default-jre-headless, or name another with JAVA_HOME"
 
 
+def declared(
+    kind: type[ModelServer], name: str, title: str, about: str, requires: tuple[str, ...], path: str, **others: Any
+) -> ModelServer:
+    """Return a server whose program and tox environment bear its name."""
+    program = f"{FOLDER}/{name}_program.py"
+    return kind(name, title, about, PACKAGE, program, requires, name, f"tox run -e {name}", path, **others)
+
+
 SERVERS = [
-    ModelServer(
+    declared(
+        ModelServer,
         "bentoml",
         "BentoML",
         "A server in Python; it chooses itself how long a query waits for others. Queries are JSON.",
-        PACKAGE,
-        f"{FOLDER}/bentoml_program.py",
         ("bentoml",),
-        "bentoml",
-        "tox run -e bentoml",
         "/answer",
         protocol="json",
         delays=False,
         environ={"BENTOML_DO_NOT_TRACK": "True"},
     ),
-    ModelServer(
+    declared(
+        ModelServer,
         "kserve",
         "KServe",
         "The server of KServe's SDK, in Python; it makes no batches, which on a cluster a container next to it does.",
-        PACKAGE,
-        f"{FOLDER}/kserve_program.py",
         ("kserve",),
-        "kserve",
-        "tox run -e kserve",
         "/v2/models/queries/infer",
         protocol="v2",
         batches=False,
         delays=False,
     ),
-    ModelServer(
+    declared(
+        ModelServer,
         "litserve",
         "LitServe",
         "A server in Python: FastAPI in front, workers in processes of their own.",
-        PACKAGE,
-        f"{FOLDER}/litserve_program.py",
         ("litserve",),
-        "litserve",
-        "tox run -e litserve",
         "/predict",
     ),
-    ModelServer(
+    declared(
+        ModelServer,
         "mlflow",
         "MLflow",
         "MLflow's scoring server, in Python; it makes no batches. Queries are JSON.",
-        PACKAGE,
-        f"{FOLDER}/mlflow_program.py",
         ("mlflow",),
-        "mlflow",
-        "tox run -e mlflow",
         "/invocations",
         protocol="json",
         batches=False,
         delays=False,
         environ={"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"},
     ),
-    ModelServer(
+    declared(
+        ModelServer,
         "mosec",
         "Mosec",
         "A front end in Rust, workers in Python.",
-        PACKAGE,
-        f"{FOLDER}/mosec_program.py",
         ("mosec",),
-        "mosec",
-        "tox run -e mosec",
         "/inference",
         whole_ms=True,
     ),
-    InJava(
+    declared(
+        InJava,
         "torchserve",
         "TorchServe",
         "PyTorch's server, no longer developed: a front end in Java, workers in Python.",
-        PACKAGE,
-        f"{FOLDER}/torchserve_program.py",
         ("ts", "torch", "yaml"),
-        "torchserve",
-        "tox run -e torchserve",
         "/predictions/queries",
         whole_ms=True,
     ),
-    ModelServer(
+    declared(
+        ModelServer,
         "triton",
         "Triton",
         "NVIDIA's server in C++ with its Python backend; its version is that of nvidia-pytriton, which brings it.",
-        PACKAGE,
-        f"{FOLDER}/triton_program.py",
         ("pytriton",),
-        "triton",
-        "tox run -e triton",
         "/v2/models/queries/infer",
         protocol="v2",
         since_arrival=True,

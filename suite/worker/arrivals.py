@@ -9,7 +9,7 @@ import bisect
 import itertools
 import time
 from functools import partial
-from typing import Any, Callable, Dict, List, Sequence, Tuple
+from typing import Any, Callable, List, Sequence, Tuple
 
 import numpy as np
 
@@ -166,16 +166,11 @@ class InProcess:
             latency_s=latencies,
             batches=sizes,
             batch_s=batch_s,
-            stage_s=per_query(stages, len(latencies)),
+            stage_s={name: spent / len(latencies) for name, spent in stages.items()},
             wall_s=time.perf_counter() - begin,
             compared=sum(map(len, answers)),
             wrong=self._asked.wrong(answers),
         )
-
-
-def per_query(stages: Dict[str, float], queries: int) -> Dict[str, float]:
-    """Return the mean seconds of a query in each stage."""
-    return {name: spent / max(queries, 1) for name, spent in stages.items()}
 
 
 def _usual(work: Call, times: int) -> float:

@@ -22,7 +22,7 @@ from typing import Any, Callable, Dict, Iterator, List, Set, Tuple
 
 import numpy as np
 
-from suite.worker.arrivals import HOPELESS, Asked, per_query
+from suite.worker.arrivals import HOPELESS, Asked
 from suite.worker.case_parts import Serving
 from suite.worker.contract import Unavailable
 from suite.worker.generator import Target
@@ -57,7 +57,7 @@ class Behind:
         self._selector = selectors.DefaultSelector()
         self._places = list(range(rule.workers + SPARE))  # of shared memory, that no worker has
         self._spent = (0.0, 0.0)  # CPU seconds of the server, and seconds, of all tasks
-        self._batches: List[Tuple[float, float, int]] = []  # begin and end on this clock, queries
+        self._batches: List[Tuple[float, int]] = []  # the predictor's seconds, queries
         self._lines: List[bytes] = []
         self._loops: List[InFlight] = []
 
@@ -225,34 +225,32 @@ class Behind:
         found = self._do(task, max(PATIENCE_S, HOPELESS * self._rule.bound_ms / 1000.0))
         _, _, after = _used(self._process.pid)
         self._spent = (self._spent[0] + max(0.0, after - before), self._spent[1] + found["wall_s"])
-        reached, answers = sum(count for _, _, count in self._batches), len(found["latency_s"])
+        reached, answers = sum(count for _, count in self._batches), len(found["latency_s"])
         if reached < answers:
             self._fail(f"gave {answers} answers to queries of which {reached} reached the predictor: it has a cache")
         return found
 
     def _predictor_s(self, mean: Callable[[List[float]], Any]) -> float:
-        return float(mean([end - begin for begin, end, _ in self._batches]))
+        return float(mean([seconds for seconds, _ in self._batches]))
 
     def attempt(self, rate: float, due: np.ndarray) -> Try:
         """Have the generator send queries at these times."""
         found = self._asked_for({"due": due.tolist(), "hopeless_s": HOPELESS * self._rule.bound_ms / 1000.0})
-        sizes = [count for _, _, count in self._batches]
-        batch_s = [end - begin for begin, end, _ in self._batches]
-        inference = sum(count * seconds for count, seconds in zip(sizes, batch_s)) / max(sum(sizes), 1)
+        sizes = [count for _, count in self._batches]
+        batch_s = [seconds for seconds, _ in self._batches]
         latencies, lags = found["latency_s"], found["lag_s"]
-        spent = sum(latencies)
-        stages = {"lag": len(latencies) * float(np.mean(lags)), "inference": len(latencies) * inference}
-        stages["server"] = spent - sum(stages.values())
+        stages = {"lag": float(np.mean(lags)), "inference": float(np.dot(sizes, batch_s)) / max(sum(sizes), 1)}
+        stages["server"] = sum(latencies) / max(len(latencies), 1) - sum(stages.values())
         return Try(
             rate=rate,
             scheduled=len(due),
             latency_s=latencies,
             batches=sizes,
             batch_s=batch_s,
-            stage_s=per_query(stages, len(latencies)),
+            stage_s=stages,
             wall_s=found["wall_s"],
-            compared=found["compared"] * self._asked.tells,
-            wrong=found["wrong"] * self._asked.tells,
+            compared=found["compared"],
+            wrong=found["wrong"],
             malformed=found["malformed"],
             refused=found["refused"],
             timed_out=found["timed_out"],
@@ -312,7 +310,7 @@ class Behind:
         asked = self._memory[start : start + count * self._told.query_bytes].view(samples.dtype)
         found = np.ascontiguousarray(self._asked.answers(asked.reshape((count,) + samples.shape[1:])))
         self._memory[middle : middle + count * self._told.answer_bytes] = found.reshape(-1).view(np.uint8)
-        self._batches.append((begin, time.perf_counter(), count))
+        self._batches.append((time.perf_counter() - begin, count))
         link.sendall(NUMBER.pack(count))
         return True
 
