@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent / "tests" / "validation"))
@@ -44,13 +45,18 @@ def tables(name: str) -> str:
     if name == "faults":
         return table("The faults", json.loads((DOCS / "faults.json").read_text()))
     if name == "validation":
-        return "".join(predicted(part) for part in ("prediction", "stages")) + compared()
+        parts = "".join(predicted(part) for part in ("prediction", "stages"))
+        return parts + table("Published measurements, each", kept("published")) + compared()
     return ""
+
+
+def kept(name: str) -> Any:
+    """Return the results of one part of the page of validation."""
+    return json.loads((DOCS / "validation" / f"{name}.json").read_text())
 
 
 def predicted(part: str) -> str:
     """Return the table of predictions of one part of the page of validation."""
-    found = json.loads((DOCS / "validation" / f"{part}.json").read_text())
     rows = [
         {
             "where": where,
@@ -59,15 +65,19 @@ def predicted(part: str) -> str:
             "predicted": f"{one['predicted']:.4g}",
             "error": f"{one['error']:+.1%}",
         }
-        for where, several in found["settings"].items()
+        for where, several in kept(part)["settings"].items()
         for one in several
     ]
     return table(f"Predictions: {part}", rows)
 
 
 def compared() -> str:
-    """Return the table of changes that `history` finds."""
-    found = json.loads((DOCS / "validation" / "comparing.json").read_text())
+    """Return the tables of equal runs that are called different, and of changes that `history` finds."""
+    found = kept("comparing")
+    shares = found["equal"] | {
+        f"runs differ; {what}": share for what, share in found["equal_while_runs_differ"].items()
+    }
+    equal = [{"equal runs": what, "called different": f"{share:.1%}"} for what, share in shares.items()]
     changes = {f"3 %, {what}": one for what, one in found["slow_downs"].items()} | found["changes"]
     rows = [
         {
@@ -77,7 +87,7 @@ def compared() -> str:
         }
         for what, one in changes.items()
     ]
-    return table("Changes that are found", rows)
+    return table("Equal runs", equal) + table("Changes that are found", rows)
 
 
 def setup(app) -> None:

@@ -19,7 +19,7 @@ from itertools import combinations
 from math import log10
 from pathlib import Path
 from statistics import median
-from time import perf_counter, process_time
+from time import process_time
 from typing import Any
 
 from suite.predict.collectives import Cost
@@ -43,7 +43,6 @@ BAR = 18  # its height, with the gap above it
 SEEDS = range(25)
 MANY = 4096  # ranks
 APART = 1.03  # speeds that differ by more have an order
-SIZES = range(2, 202, 2)
 HERE = Path(__file__).parent
 # Whose processes' noise comparing.py draws from.
 NOISE = ("--adapter", "pytorch,caffempi", "--workload", "mnist_small,mnist_large", "--strategy", "single",
@@ -60,7 +59,7 @@ PARTS = ("prediction", "stages", "comparing")  # that take long
 CHART_OF = {"prediction": "own", "stages": "stages"}  # by the file that it is drawn from
 HELD_ALIKE = """\
 Cores never idle, waiting ranks yield their core, and processes keep their memory, so that four ranks compute as fast as
-two. These runs have no proofs. The rule for the slowest rank was chosen after an earlier run (commit 7b5ef5425f)."""
+two. These runs have no proofs. The rule for the slowest rank was chosen after an earlier run."""
 OF_STAGES = """\
 Four stages are predicted from two, and two pipelines of two stages from one. Earlier measurements changed the model;
 these did not."""
@@ -159,23 +158,25 @@ def of_published(folder: Path) -> str:
     ]
     logged = tables[SAME_NODES]
     rows = [
-        (point.nodes, point.schedule, point.measured, f"{point.predicted.rate:.0f} ({point.error:+.1%})")
+        {
+            "nodes": point.nodes,
+            "schedule": point.schedule,
+            "measured, samples/s": point.measured,
+            "predicted": f"{point.predicted.rate:.0f} ({point.error:+.1%})",
+        }
         for point in logged
     ]
+    (CHARTS / "published.json").write_text(json.dumps(rows, indent=1) + "\n")
     drawn = [(f"{point.nodes} nodes, {point.schedule}", abs(point.error)) for point in logged]
     return f"""\
 {table(("link that the model is given", "median error", "worst error", "bound"), summary)}
 
-The links of 2 nodes are extrapolated to 4 and 8 by the algorithm's formula. The OSU benchmark measured its link without
-training, where an exchange takes less time than during computation.
+The algorithm's formula extrapolates links of 2 nodes to 4 and 8. The OSU benchmark measured its link without training,
+when an exchange takes less time.
 
 {of_order(logged)}
 
-{table(("nodes", "schedule", "measured", SAME_NODES), rows)}
-
 {bars("published", drawn, 0.1, f"error of the prediction with the {SAME_NODES}; at most 10 %")}
-
-No other public measurement is checked.
 """
 
 
@@ -190,9 +191,9 @@ def of_order(found: Sequence[Point]) -> str:
     equal = [pair for pair in apart if len({f"{point.predicted.rate:.9g}" for point in pair}) == 1]
     right = sum(slow.predicted.rate < fast.predicted.rate for slow, fast in apart if (slow, fast) not in equal)
     same = "".join(
-        f"\nIt predicts equal speeds for {slow.schedule} and {fast.schedule} on {fast.nodes} nodes, where the latter "
-        f"was {fast.measured / slow.measured - 1:.1%} faster.\nOf the two it recommends "
-        f"{max((slow, fast), key=lambda point: point.predicted.order).schedule}, whose messages take less of the link."
+        f"\nIt predicts equal speeds for `{slow.schedule}` and `{fast.schedule}` on {fast.nodes} nodes, where the "
+        f"latter was {fast.measured / slow.measured - 1:.1%} faster,\nand recommends "
+        f"`{max((slow, fast), key=lambda each: each.predicted.order).schedule}`, whose messages take less of the link."
         for slow, fast in equal
     )
     text = f"Of {len(apart)} pairs of schedules that differ by more than 3 %, the model has {right} in the right order"
@@ -228,34 +229,14 @@ For {len(pairs)} trainings, the model and a simulation by simpy differ by at mos
 
 def of_speed() -> str:
     (training,), _ = Request(batch=64, rate=253.1, workload="resnet50", alpha=2e-4, beta=8e-10).trainings(None)
-    scenario = training.scenario
-    began = process_time()
-    for ranks in SIZES:
-        for schedule in list(SCHEDULES)[:5]:
-            predict(scenario.but(schedule=schedule), ranks)
-    sweep, milliseconds = process_time() - began, []
+    milliseconds = []
     for schedule in SCHEDULES:
         began = process_time()
-        predict(scenario.but(schedule=schedule), MANY)
+        predict(training.scenario.but(schedule=schedule), MANY)
         milliseconds.append(1000 * (process_time() - began))
     return f"""\
-Predicting ResNet-50 on 100 numbers of ranks by five schedules takes {sweep:.2f} s of processor time, and the whole
-command {of_command():.2f} s. One prediction for {MANY:,} ranks takes {max(milliseconds):.1f} ms at most. The bound of
-each is 1 s.
+One prediction of ResNet-50 for {MANY:,} ranks takes {max(milliseconds):.1f} ms at most.
 """
-
-
-def of_command() -> float:
-    """Seconds of the command that predicts the same 500 times, the median of five."""
-    sizes, schedules = ",".join(map(str, SIZES)), ",".join(list(SCHEDULES)[:5])
-    numbers = ("--workload", "resnet50", "--batch", "64", "--rate", "253.1", "--alpha", "2e-4", "--beta", "8e-10")
-    words = ("predict", *numbers, "--ranks", sizes, "--schedule", schedules, "--json")
-    found = []
-    for _ in range(5):
-        began = perf_counter()
-        subprocess.run([sys.executable, "-m", "suite.cli", *words], check=True, stdout=subprocess.DEVNULL)
-        found.append(perf_counter() - began)
-    return median(found)
 
 
 def of_comparing() -> str:
@@ -263,34 +244,34 @@ def of_comparing() -> str:
     if not path.exists():
         return "Not simulated yet.\n"
     found: dict[str, Any] = json.loads(path.read_text())
-    differing = [(f"runs differ; {what}", share) for what, share in found["equal_while_runs_differ"].items()]
-    false = [*found["equal"].items(), *differing]
+    differing = dict(found["equal_while_runs_differ"])
+    alone = differing.pop("history of 0 runs")
+    worst = max([*found["equal"].values(), *differing.values()])
     changes = [(f"3 %, {what}", one) for what, one in found["slow_downs"].items()] + [*found["changes"].items()]
     seen = [(f"3 % slower, {what}", one["found"]) for what, one in found["planted"].items()]
     seen += [(f"a change of {what}", one["within_one_run"]) for what, one in changes]
     return f"""\
 {origin(found)}{remark(found)}{found["trials"]} simulations of [`compare` and `history`](compare.md) for each
 figure. Their noise has the shape of {found["cases_drawn_from"]} measured cases (median scatter of processes:
-{found["median_scatter"]:.1%}). In the last rows, equal runs differ as much as their processes. The bound is 5 %,
-except without a history.
+{found["median_scatter"]:.1%}).
 
-{table(("equal runs", "called different"), [(what, f"{share:.1%}") for what, share in false])}
+Equal runs are called different in {worst:.1%} of comparisons at worst; the bound is 5 %. Where runs differ as much as
+their processes and no history is given, they are in {alone:.1%}.
 
-`history` finds the first run after a slow-down of 3 %. The last bars have normal noise, and changes in standard
-deviations of a run.
+The chart shows slow-downs of 3 % that `compare` and `history` find; the last bars have normal noise, and changes in
+standard deviations of a run.
 
 {bars("found", seen, 0.9, "slow-downs and changes that are found; at least 90 % of the slow-downs of 3 %")}
 """
 
 
 def origin(found: dict[str, Any]) -> str:
-    """When and where a file's figures were measured, and by which code evaluated; nothing where it does not say."""
+    """When and where a file's figures were measured; nothing where it does not say."""
     if "measured" not in found:
         return ""
-    when, by = found["measured"], found["evaluated"]
-    commits = ", ".join(map(short, when["commits"]))
-    where = f"Measured on {', '.join(when['dates'])}, commit {commits}, method {', '.join(map(str, when['methods']))}"
-    return f"{where}; {', '.join(when['cpus'])}. Evaluated on {by['date']}, commit {short(by['commit'])}.\n\n"
+    when = found["measured"]
+    where = f"Measured on {', '.join(when['dates'])}, method {', '.join(map(str, when['methods']))}"
+    return f"{where}; {', '.join(when['cpus'])}.\n\n"
 
 
 def remark(found: dict[str, Any]) -> str:
@@ -363,7 +344,7 @@ This command, which needs simpy, writes the page; TRACES is the folder of the pu
     PYTHONPATH=. python tests/validation/validation.py TRACES
 
 `--measure OUT` first repeats the measurements: on a quiet machine, as root, two hours. The files of `docs/validation/`
-hold every figure, and the website has them as tables below.
+hold every figure, with commits; the website has them as tables below.
 
 Written on {today()}, commit {short(commit())}; {this_host().machine.cpu or "unknown processor"}.
 
@@ -378,20 +359,16 @@ model's own error, which is that of the cases in this section and the next.
 {of_own_runs("stages", OF_STAGES)}
 ## Published measurements
 
-B-Caffe's authors published logs of GoogLeNet on up to eight K80 nodes over 10 Gbit/s Ethernet, and the measured speeds
-(samples/s). The model gets one node's times and the logged exchanges; nothing is tuned. The *link of as many nodes* is
-fitted to the exchanges on the predicted number of nodes.
+B-Caffe's authors published logs of GoogLeNet on up to eight K80 nodes over 10 Gbit/s Ethernet, and the measured speeds.
+The model gets one node's times and the logged exchanges; nothing is tuned. The *link of as many nodes* is fitted to the
+exchanges on the predicted number of nodes.
 
 {of_published(given.traces)}
-## Speed
-
-{of_speed()}
-## Merging
+## Against other computations
 
 {of_merging()}
-## Simulation
-
 {of_simulation()}
+{of_speed()}
 ## Comparing runs
 
 {of_comparing()}"""
