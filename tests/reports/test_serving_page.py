@@ -45,14 +45,17 @@ def wrong(tried):
 
 def lost(tried):
     """One in a hundred got no answer."""
+    before = sum(tried["latency_s"]) / 400
     for name in ("latency_s", "batches", "batch_s"):
         tried[name] = tried[name][4:]
     tried.update(compared=396, failed=4)
+    tried["stage_s"]["server"] += sum(tried["latency_s"]) / 396 - before
 
 
 def given_up(tried):
     for name in ("latency_s", "batches", "batch_s", "lag_s"):
         tried[name] = tried[name][:100]
+    tried["stage_s"]["server"] = sum(tried["latency_s"]) / 100 - 0.00103
     tried.update(compared=100)
 
 
@@ -79,3 +82,12 @@ def test_tries_behind_a_server_are_counted_and_judged(page, change, unanswered, 
 def test_a_trace_has_no_model_beside_it(page):
     _, section = page(arrivals="/data/day.txt@0123456789ab", bound_ms=1000.0)
     assert "model is off" not in str(section)
+
+
+def test_the_hop_goodput_and_the_best_rate_are_shown(page):
+    _, section = page(model_server="mosec", bound_ms=1000.0)
+    text = str(section)
+    assert ">hop<" in text
+    assert ">0.010<" in text
+    assert ">way back<" in text
+    assert "Model and measurement" in text
