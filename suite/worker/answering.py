@@ -40,15 +40,15 @@ class Answering:
         self._open: Dict[int, Tuple[float, float, int]] = {}  # by place: begin and end of its last batch, queries
         self._taken_s = self._hop_s = 0.0  # moments, and seconds, added up over queries
         self._taken = 0  # queries whose answers a worker has taken
-        self._asked.spent[:] = 0.0
+        self._asked.spent = [0.0] * len(PREDICTOR_PARTS)
 
     def parts(self) -> Dict[str, float]:
         """Return the mean seconds of a query in the hop and in the parts of the predictor."""
         for place in list(self._open):
             self._close(place)
         queries = max(1, sum(count for _, count in self.batches))
-        spent = zip(PREDICTOR_PARTS, (self._asked.spent / queries).tolist())
-        return dict(spent, hop=(self._hop_s - float(self._asked.spent.sum())) / queries)
+        spent = {part: seconds / queries for part, seconds in zip(PREDICTOR_PARTS, self._asked.spent)}
+        return dict(spent, hop=self._hop_s / queries - sum(spent.values()))
 
     def taken_at(self, queries: int) -> Optional[float]:
         """Return the mean moment at which workers had the answers to these queries; None if they had others, too."""

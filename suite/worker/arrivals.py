@@ -44,24 +44,25 @@ class Asked:
         self.bound = OFF[predictor.setup.precision not in ("float32", "float64")]
         nearest = min(distance(one, other) for one, other in itertools.combinations(self.right, 2))
         self.tells = nearest > 2.0 * self.bound  # else an answer may well be another query's
-        self.spent = np.zeros(len(PREDICTOR_PARTS))  # seconds, added up over queries
+        self.spent = [0.0] * len(PREDICTOR_PARTS)  # seconds, added up over queries
 
     def answers(self, queries: np.ndarray) -> np.ndarray:
         """Answer queries; for a framework that compiles for shapes they are filled up to a power of two."""
-        times = [time.perf_counter()]
+        begin = time.perf_counter()
         count, asked = len(queries), queries
         if self.predictor.compiles:
             most = min(self.predictor.setup.batch, 1 << (count - 1).bit_length())
             asked = queries[np.resize(np.arange(count), most)]
-        times.append(time.perf_counter())
+        filled = time.perf_counter()
         placed = self.predictor.place(asked)
-        times.append(time.perf_counter())
+        there = time.perf_counter()
         begun = self.predictor.run(placed)
         self.predictor.synchronize()
-        times.append(time.perf_counter())
+        computed = time.perf_counter()
         found = self.predictor.fetch(begun)
-        times.append(time.perf_counter())
-        self.spent += count * np.diff(times)
+        times = (begin, filled, there, computed, time.perf_counter())
+        for part in range(len(PREDICTOR_PARTS)):
+            self.spent[part] += count * (times[part + 1] - times[part])
         return found if len(found) == count else found[:count].copy()  # no view, which would keep the whole
 
     def batch(self, numbers: Sequence[int]) -> np.ndarray:
@@ -145,7 +146,7 @@ class InProcess:
         answers: List[np.ndarray] = []
         room = KEPT if self._asked.tells else 0
         stages = dict.fromkeys(PARTS_INSIDE, 0.0)
-        self._asked.spent[:] = 0.0
+        spent = self._asked.spent = [0.0] * len(PREDICTOR_PARTS)
         begin = time.perf_counter()
         arrivals = (begin + due).tolist()
         while len(latencies) < len(arrivals):
@@ -168,8 +169,8 @@ class InProcess:
             stages["assembly"] += count * (done - taken)
             if taken - own[0] > HOPELESS * rule.bound_ms / 1000.0:
                 break
-        stages.update(zip(PREDICTOR_PARTS[1:], self._asked.spent[1:].tolist()))
-        stages["assembly"] -= self._asked.spent[1:].sum()
+        stages.update(zip(PREDICTOR_PARTS[1:], spent[1:]))
+        stages["assembly"] -= sum(spent[1:])
         return Try(
             rate=rate,
             scheduled=len(arrivals),
