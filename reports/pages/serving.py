@@ -1,7 +1,7 @@
 """The load `server`: latency by rate, measured and by a model of the queue, and where a query's time goes."""
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Container, Hashable, Sequence
 
 from markupsafe import Markup
 
@@ -179,20 +179,38 @@ def _goodput(rows: list[Row]) -> Lines:
 
 
 def _best(rows: list[Row]) -> Markup:
-    """Return the bounded latency by rate, a line a framework, largest batch and delay; the least is marked."""
+    """Return the bounded latency by rate, a line a framework, largest batch and delay; the least are marked."""
     share = rows[0].case.serving.bound_share
     found = [row.served.pooled(share) if row.served else {} for row in rows]
+    modelled = [_modelled(row, share, each) for row, each in zip(rows, found, strict=True)]
     rates = sorted({rate for each in found for rate in each})
-    least = {rate: min(each[rate] for each in found if rate in each) for rate in rates}
+    least, best = (
+        {rate: min((each[rate] for each in those if rate in each), default=None) for rate in rates}
+        for those in (found, modelled)
+    )
     lines = []
-    for row, each in zip(rows, found, strict=True):
+    for row, measured, model in zip(rows, found, modelled, strict=True):
         rule = row.case.serving
         of = f"{title(row.case.adapter)}, {behind(rule)}, {row.case.batch} at most, {rule.max_delay_ms:g} ms"
-        signs = {rate: "● " * (seconds == least[rate]) for rate, seconds in each.items()}
-        lines.append([of, *(f"{signs[rate]}{milliseconds(each[rate])}" if rate in each else "" for rate in rates)])
-    words = f"{words_of(share)} in ms, by queries/s; ● the least; empty: not tried, or given up."
+        signs = {
+            rate: "● " * (seconds == least[rate]) + "○ " * (model.get(rate, 0.0) == best[rate])
+            for rate, seconds in measured.items()
+        }
+        known = {rate: f"{signs[rate]}{milliseconds(seconds)}" for rate, seconds in measured.items()}
+        lines.append([of, *(known.get(rate, "") for rate in rates)])
+    words = f"{words_of(share)} in ms, by queries/s; ● the least, ○ the model’s least; empty: not tried, or given up."
     heads = ["Framework, model server, queries of a batch, delay", *(f"{number(rate)}/s" for rate in rates)]
     return joined([table(f"{_setting_words(rows[0])}: latencies", heads, lines), note(words)])
+
+
+def _modelled(row: Row, share: float, rates: Container[float]) -> dict[float, float]:
+    """Return what the model says of the first process's rates; nothing of a trace, which it does not know."""
+    rule, found = row.case.serving, dict[float, float]()
+    if row.served and rule.arrivals in ARRIVALS:
+        for at in row.served.first:
+            compared = row.served.compared(at, row.case.batch, rule) if at.rate in rates and at.batch else {}
+            found |= {at.rate: compared[share].predicted} if share in compared else {}
+    return found
 
 
 def _budget(report: Report, panels: Sequence[Panel]) -> Content:

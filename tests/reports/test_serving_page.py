@@ -4,6 +4,7 @@ import pytest
 
 from reports.pages.run import Report
 from reports.pages.serving import serving
+from suite.analysis.summary import summarise
 from suite.worker.case_parts import Sampling, Serving
 from tests.reports.made_run import MadeRun, case_of
 
@@ -91,3 +92,16 @@ def test_the_hop_goodput_and_the_best_rate_are_shown(page):
     assert ">0.010<" in text
     assert ">way back<" in text
     assert "Model and measurement" in text
+
+
+def test_the_best_batch_and_delay_are_marked_as_measured_and_as_the_model_says(tmp_path):
+    run = MadeRun(tmp_path / "run", "serving")
+    settings = {"strategy": "inference", "passes": ("offline", "server"), "sampling": Sampling(steps=700, processes=3)}
+    for delay in (0.0, 2.0):
+        run.proven(case_of("pytorch", batch=4, serving=Serving(max_delay_ms=delay, bound_ms=1000.0), **settings))
+    text = str(serving(Report(run.folder, summarise(run.folder))).body)
+    heat, _, latencies = text.partition("the largest of all")
+    assert heat.count("● at least 200") == 2, "both keep it up to the largest rate that was tried"
+    assert "● " in latencies
+    assert "○ " in latencies
+    assert "answers/s within the bound" in latencies
