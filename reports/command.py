@@ -85,7 +85,8 @@ def export(
         list[str],
         typer.Argument(
             metavar="FORMAT...",
-            help="csv, json, schema, parquet, markdown, latex, junit, trace, tensorboard, mlflow, mlperf, charts",
+            help="csv, json, schema, parquet, markdown, latex, junit, trace, tensorboard, mlflow, mlperf, loadgen, "
+            "charts",
         ),
     ],
     output: Annotated[

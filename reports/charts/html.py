@@ -118,6 +118,19 @@ def _line(line: Entry, kinds: Sequence[str | None]) -> Markup:
     return tag("tr", row, class_=line.kind or None, data_of=line.of or None)
 
 
+DEEPEST = 45  # per cent of the colour, at most: the number in front is read in both schemes
+
+
+def heat(label: str, heads: Sequence[Content], lines: Iterable[tuple[Content, Sequence[tuple[str, float]]]]) -> Markup:
+    """Return a table whose cells are words and their depth, 0 to 1: the deeper, the darker."""
+    rows = []
+    for name, cells in lines:
+        drawn = [tag("td", words, style=f"--depth:{DEEPEST * depth:.0f}%" if depth else None) for words, depth in cells]
+        rows.append(tag("tr", tag("th", name, scope="row"), drawn))
+    head = tag("thead", tag("tr", [tag("th", each, scope="col") for each in heads]))
+    return tag("div.scroll", tag("table.heat", head, tag("tbody", rows)), tabindex=0, role="region", aria_label=label)
+
+
 def measured(found: Interval | None, written: Callable[[float | None], str] = number) -> Markup:
     """Return a value, and its interval below it."""
     ends = small(interval(found, written)) if found and found.scatters else None

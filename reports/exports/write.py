@@ -13,6 +13,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from reports.exports import sheet as tables
+from reports.exports.loadgen import as_loadgen
 from reports.exports.sheet import CONTROL, Sheet, table
 from reports.pages.comm import bandwidths, panels_of, times
 from reports.pages.run import Chart, Report
@@ -296,6 +297,7 @@ FOLDERS: dict[str, Callable[[RunFolder, Path], None]] = {
     "tensorboard": as_tensorboard,
     "mlflow": as_mlflow,
     "mlperf": as_mlperf,
+    "loadgen": as_loadgen,
     CHARTS: as_charts,
 }
 FORMATS = (*TABLES, *DOCUMENTS, *FOLDERS)

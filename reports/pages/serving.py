@@ -1,25 +1,36 @@
 """The load `server`: latency by rate, measured and by a model of the queue, and where a query's time goes."""
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Container, Hashable, Sequence
 
 from markupsafe import Markup
 
-from reports.charts.html import Cells, joined, note, table, tag
+from reports.charts.html import Body, Cells, Content, folded, heat, joined, note, small, table, tag
 from reports.charts.lines import Line, Lines
+from reports.charts.rows import cell_bar, swatch
 from reports.pages.run import Report, Section
 from suite.analysis.comparability import group
 from suite.analysis.latency import words_of
-from suite.analysis.panels import SHOWN, Name, behind, by_group, labels, title
+from suite.analysis.panels import SHOWN, Name, Panel, behind, by_group, labels, title
 from suite.analysis.rows import Row
-from suite.analysis.serving import AtRate, Served
+from suite.analysis.serving import Served
 from suite.analysis.wording import milliseconds, number, percent
 from suite.contracts.model_server import INPROCESS
 from suite.text import counted, grouped
 from suite.worker.case_parts import ARRIVALS
 from suite.worker.pass_kinds import SERVER
 
-PARTS = (("lag",), ("queue", "assembly", "server"), ("inference",))  # of a latency
+# Parts of a latency, with the words and the colour of each; "lag", "hop" and "back" are of model servers.
+PARTS = {
+    "lag": ("generator’s lag", "skew"),
+    "queue": ("queue, server", "bubble"),
+    "hop": ("hop", "communication"),
+    "assembly": ("batch", "io"),
+    "h2d": ("to the device", "h2d"),
+    "forward": ("forward", "forward"),
+    "d2h": ("from the device", "h2d"),
+    "back": ("way back", "communication"),
+}
 CHARTS = 6
 
 
@@ -33,12 +44,14 @@ def serving(report: Report) -> Section | None:
     for panel in panels:
         drawn = (_by_rate(panel.title, name, row, row.served) for name, row in panel.pairs if row.served)
         charts += [chart for chart in drawn if chart]
-    heads = "Case | keeps its bound up to, queries/s! | of offline | queries a batch | generator’s lag, ms"
-    heads += " | queue and server, ms | inference, ms | no answer | wrong answers"
+    heads = "Case | keeps its bound up to, queries/s! | of offline | queries a batch | no answer | wrong answers"
     body: Cells = [report.cut(rows, "cases"), *report.few("serving", charts[: 2 * CHARTS], CHARTS)]
     body.append(table("Queries that arrive at random", heads, *report.bodies(panels, _cells)) if rows else None)
-    body += [_best(of) for of in grouped([row for row in rows if row.sound], _setting).values() if len(of) > 1]
-    body += _servers(rows)
+    for of in grouped([row for row in rows if row.sound], _setting).values():
+        if len(of) > 1:
+            body += [tag("h3", f"{_setting_words(of[0])}: which batch and delay"), _rates(of), _best(of)]
+            body.append(report.drawn("serving", [_goodput(of)]))
+    body += [_budget(report, panels), *_servers(rows), _models(rows)]
     late = sum(row.served.late for row in rows if row.served)
     body.append(note(f"Left out, since the generator was late: {counted(late, 'rate')}.") if late else None)
     refused = {str(each.about.notes[SERVER]) for row in asked for each in row.measured if SERVER in each.about.notes}
@@ -74,11 +87,14 @@ _DEFINITIONS = (
     " ends early when its oldest query has waited five times the bound, behind a server one in a hundred. Whether a "
     "rate keeps the bound is judged by LoadGen’s early-stopping percentile; a query without an answer, or with a "
     "wrong one, is infinitely late. The rate is interpolated between two tries, in logarithms, and “at least” where "
-    "no larger one was tried to its end. Lag, queue and server, and inference are the parts of a latency, at the "
-    "largest rate that keeps the bound. The first answers of a try, up to 256 MiB, are compared with the usual ones "
-    "to their queries. Charts show plain quantiles; the model simulates tries of the same length with the seconds of "
-    "batches at the other rates, and of a server with what a single query and an unbroken row of batches took beyond "
-    "them."
+    "no larger one was tried to its end. Goodput: answers/s within the bound that are not known to be wrong. The parts "
+    "of a latency are means at the largest rate that keeps the bound, together the latency. The hop is through shared "
+    "memory from the server’s worker to the framework’s process and back; the way back, from the worker to the "
+    "generator, is in “queue, server” if not every query was answered; batch: putting its queries together. The copies "
+    "are those that the framework’s calls wait for. The first answers of a try, up to 256 MiB, are compared with the "
+    "usual ones to their queries. Charts show plain quantiles; the model simulates tries of the same length with the "
+    "seconds of batches at the other rates, and of a server with what a single query and an unbroken row of batches "
+    "took beyond them."
 )
 
 
@@ -109,24 +125,140 @@ def _servers(rows: Sequence[Row]) -> list[Markup]:
     return [table("What model servers take", heads, taken), closed, note(why)]
 
 
-def _best(rows: list[Row]) -> Markup:
-    """Return the bounded latency by rate, a line a framework, largest batch and delay; the least is marked."""
-    case, share = rows[0].case, rows[0].case.serving.bound_share
-    found = [row.served.pooled(share) if row.served else {} for row in rows]
-    rates = sorted({rate for each in found for rate in each})
-    least = {rate: min(each[rate] for each in found if rate in each) for rate in rates}
+def _setting_words(row: Row) -> str:
+    case = row.case
+    threads = counted(case.placement.threads, "thread")
+    return " · ".join([case.workload, case.tuning, case.placement.device, threads, case.precision])
+
+
+def _rates(rows: list[Row]) -> Markup:
+    """Return the largest rate that keeps the bound: a line a framework, server and batch, a column a delay."""
+    known = {row.id: row.served.keeping(row.case.serving) for row in rows if row.served}
+    kept = {name: each for name, each in known.items() if each}
+    most = max((each.rate.value for each in kept.values()), default=0.0)
+    delays = sorted({row.case.serving.max_delay_ms for row in rows})
     lines = []
-    for row, each in zip(rows, found, strict=True):
+    for (adapter, taken, batch), own in grouped(rows, _batcher).items():
+        cells = dict.fromkeys(delays, ("", 0.0))
+        for row in own:
+            if each := kept.get(row.id):
+                words, depth = f"{'● ' * (each.rate.value == most)}{each.words}", each.rate.value / most
+            else:
+                words, depth = "not known" if row.served and row.served.late else "none", 0.0
+            cells[row.case.serving.max_delay_ms] = words, depth
+        lines.append(([f"{title(adapter)} ", small(f"{taken}, batch {batch}")], list(cells.values())))
+    heads = ["Framework, model server, largest batch", *(f"delay {delay:g} ms" for delay in delays)]
+    words = "The largest rate that keeps the bound, in queries/s; the darker, the larger; ● the largest of all."
+    return joined([heat("Rates by batch and delay", heads, lines), note(words)])
+
+
+def _batcher(row: Row) -> tuple[str, str, int]:
+    return row.case.adapter, behind(row.case.serving), row.case.batch
+
+
+def _goodput(rows: list[Row]) -> Lines:
+    """Return the goodput by offered rate of the best batch and delay of each framework and server."""
+    known = [(row, row.served.goodput(row.case.serving)) for row in rows if row.served]
+    known = [(row, found) for row, found in known if found]
+    groups = grouped(known, lambda each: _batcher(each[0])[:2]).values()
+    best = [max(own, key=lambda each: max(each[1].values())) for own in groups]
+    best.sort(key=lambda each: -max(each[1].values()))
+    names, kinds = labels([row.case for row, _ in best]), ["lead", *["rest"] * len(best)]
+    lines = [
+        Line(name.words, list(found), list(found.values()), kind=kind, dots=True)
+        for name, kind, (_, found) in zip(names, kinds, best, strict=False)
+    ]
+    words = (
+        f"{lines[0].name}: {number(max(best[0][1].values()))} answers/s within the bound"
+        if lines
+        else "No rate is known"
+    )
+    offered = sorted({rate for _, found in best for rate in found})
+    lines.append(Line("offered", offered, offered, kind="ideal"))
+    return Lines(words, f"{_setting_words(rows[0])}: goodput", lines, "queries/s", "answers/s", "xy")
+
+
+def _best(rows: list[Row]) -> Markup:
+    """Return the bounded latency by rate, a line a framework, largest batch and delay; the least are marked."""
+    share = rows[0].case.serving.bound_share
+    found = [row.served.pooled(share) if row.served else {} for row in rows]
+    modelled = [_modelled(row, share, each) for row, each in zip(rows, found, strict=True)]
+    rates = sorted({rate for each in found for rate in each})
+    least, best = (
+        {rate: min((each[rate] for each in those if rate in each), default=None) for rate in rates}
+        for those in (found, modelled)
+    )
+    lines = []
+    for row, measured, model in zip(rows, found, modelled, strict=True):
         rule = row.case.serving
         of = f"{title(row.case.adapter)}, {behind(rule)}, {row.case.batch} at most, {rule.max_delay_ms:g} ms"
-        signs = {rate: "● " * (seconds == least[rate]) for rate, seconds in each.items()}
-        lines.append([of, *(f"{signs[rate]}{milliseconds(each[rate])}" if rate in each else "" for rate in rates)])
-    words = f"{words_of(share)} in ms, by queries/s; ● the least; empty: not tried, or given up."
+        signs = {
+            rate: "● " * (seconds == least[rate]) + "○ " * (model.get(rate, 0.0) == best[rate])
+            for rate, seconds in measured.items()
+        }
+        known = {rate: f"{signs[rate]}{milliseconds(seconds)}" for rate, seconds in measured.items()}
+        lines.append([of, *(known.get(rate, "") for rate in rates)])
+    words = f"{words_of(share)} in ms, by queries/s; ● the least, ○ the model’s least; empty: not tried, or given up."
     heads = ["Framework, model server, queries of a batch, delay", *(f"{number(rate)}/s" for rate in rates)]
-    threads = counted(case.placement.threads, "thread")
-    setting = " · ".join([case.workload, case.tuning, case.placement.device, threads, case.precision])
-    named = f"{setting}: which batch and delay"
-    return joined([tag("h3", named), table(named, heads, lines), note(words)])
+    return joined([table(f"{_setting_words(rows[0])}: latencies", heads, lines), note(words)])
+
+
+def _modelled(row: Row, share: float, rates: Container[float]) -> dict[float, float]:
+    """Return what the model says of the first process's rates; nothing of a trace, which it does not know."""
+    rule, found = row.case.serving, dict[float, float]()
+    if row.served and rule.arrivals in ARRIVALS:
+        for at in row.served.first:
+            compared = row.served.compared(at, row.case.batch, rule) if at.rate in rates and at.batch else {}
+            found |= {at.rate: compared[share].predicted} if share in compared else {}
+    return found
+
+
+def _budget(report: Report, panels: Sequence[Panel]) -> Content:
+    """Return where the time of a query goes: a column a part, together the mean latency."""
+    rows = [row for panel in panels for row in panel.rows if _known(row)]
+    parts = {row.id: _parts(row) for row in rows}
+    there = [name for name in PARTS if any(name in each for each in parts.values())]
+    longest = max((seconds for each in parts.values() for seconds in each.values()), default=0.0) or 1.0
+
+    def cells(row: Row) -> Cells:
+        own = parts.get(row.id, {})
+        drawn = [
+            [cell_bar(own[name] / longest, PARTS[name][1]), tag("span", milliseconds(own[name]))] if name in own else ""
+            for name in there
+        ]
+        return [milliseconds(sum(own.values())) if own else "not known", *drawn]
+
+    if not rows:
+        return None
+    heads = ["Case", "latency!", *(joined([swatch(PARTS[name][1]), PARTS[name][0]]) for name in there)]
+    why = "In ms, the mean over queries at the largest rate that keeps the bound."
+    drawn = table("Where the time of a query goes", heads, *report.bodies(panels, cells, marked=False), kind="facets")
+    return [tag("h3", "Where the time of a query goes"), drawn, note(why)]
+
+
+def _parts(row: Row) -> dict[str, float]:
+    """Return the mean seconds of a query's parts; a server's queue and its own work are one."""
+    at = row.served.at_bound(row.case.serving) if row.served else None
+    return {"queue" if name == "server" else name: seconds for name, seconds in (at.stages if at else {}).items()}
+
+
+def _models(rows: Sequence[Row]) -> Content:
+    """Return measured quantiles next to the model's: a line a rate of the first process of each case."""
+    shown = [row for row in rows if row.served and row.case.serving.arrivals in ARRIVALS][: 2 * CHARTS]
+    bodies = []
+    for name, row in zip(labels([row.case for row in shown]), shown, strict=True):
+        lines = []
+        for at in row.served.first if row.served else ():
+            found = row.served.compared(at, row.case.batch, row.case.serving) if row.served and at.batch else {}
+            pairs = [found.get(share) for share in (0.5, row.case.serving.bound_share)]
+            cells = [milliseconds(value) if each else "" for each in pairs for value in each or (None, None)]
+            lines.append([f"{number(at.rate)}/s{' given up' * at.saturated}", *cells])
+        bodies.append(Body(lines, name.words))
+    heads = "Rate | median | model | bounded percentile | model"
+    words = "In ms. A percentile of too few queries, as LoadGen counts, is left out."
+    return (
+        folded("Model and measurement", table("Model and measurement", heads, *bodies), note(words)) if bodies else None
+    )
 
 
 def _known(row: Row) -> bool:
@@ -134,30 +266,16 @@ def _known(row: Row) -> bool:
     return bool(row.served and row.served.first)
 
 
-def _at_bound(row: Row, served: Served) -> AtRate:
-    """Return the largest rate tried that keeps the bound; the lowest one if none does."""
-    rule = row.case.serving
-    known = [(at, at.within(rule.bound_share)) for at in served.first]
-    keeping = [at for at, seconds in known if seconds is not None and seconds <= rule.bound_ms / 1000]
-    return (keeping or served.first[:1])[-1]
-
-
 def _cells(row: Row) -> Cells:
     assert row.served
-    if not _known(row):
-        return ["not known", *[""] * 5, number(row.served.unanswered), ""]
-    found, at = row.served.keeping(row.case.serving), _at_bound(row, row.served)
-    parts = [milliseconds(sum(at.stages.get(name, 0.0) for name in names)) for names in PARTS]
+    at = row.served.at_bound(row.case.serving)
+    if at is None:
+        return ["not known", "", "", number(row.served.unanswered), ""]
+    found = row.served.keeping(row.case.serving)
     wrong = f"{row.served.wrong} of {number(row.served.compared_answers)}"
     of_offline = percent(found.rate.value / row.speed) if found else ""
-    return [
-        found.words if found else "not known" if row.served.late else "none",
-        of_offline,
-        number(at.batch),
-        *parts,
-        number(row.served.unanswered),
-        wrong,
-    ]
+    words = found.words if found else "not known" if row.served.late else "none"
+    return [words, of_offline, number(at.batch), number(row.served.unanswered), wrong]
 
 
 def _by_rate(setting: str, name: Name, row: Row, served: Served) -> Lines | None:
@@ -169,17 +287,22 @@ def _by_rate(setting: str, name: Name, row: Row, served: Served) -> Lines | None
         return None
     lines = []
     for share, kind in ((0.5, "rest"), (rule.bound_share, "lead")):
-        seen = [each[share].measured for each in found]
-        usable = [not at.saturated and math.isfinite(value) for at, value in zip(answering, seen, strict=True)]
-        measured = [1000 * value if use else None for value, use in zip(seen, usable, strict=True)]
+        known = [each.get(share) for each in found]
+        usable = [
+            each and not at.saturated and math.isfinite(each.measured)
+            for at, each in zip(answering, known, strict=True)
+        ]
+        measured = [1000 * each.measured if each and use else None for each, use in zip(known, usable, strict=True)]
         lines.append(Line(words_of(share), rates, measured, kind=kind, dots=True))
-        model = [1000 * each[share].predicted for each in found]
+        model = [1000 * each.predicted if each else None for each in known]
         if rule.arrivals in ARRIVALS:
             lines.append(Line(f"{words_of(share)}, model", rates, model, kind="predicted"))
-    at = _at_bound(row, served)
+    at = served.at_bound(rule)
     there = found[answering.index(at) if at in answering else 0]
-    known = rule.arrivals in ARRIVALS and not at.saturated
-    known = known and all(math.isfinite(seconds) for each in there.values() for seconds in each)
-    off = max(abs(each.predicted / each.measured - 1) for each in there.values()) if known else 0.0
-    said = f"{name.words}: the model is off by {percent(off)}" if known else name.words
+    modelled = at is not None and rule.arrivals in ARRIVALS and not at.saturated
+    modelled = modelled and all(math.isfinite(seconds) for each in there.values() for seconds in each)
+    off = ", ".join(
+        f"{words_of(share)} by {percent(abs(each.predicted / each.measured - 1))}" for share, each in there.items()
+    )
+    said = f"{name.words}: the model is off: {off}" if modelled else name.words
     return Lines(said, f"{setting} · {name.words}", lines, "queries/s", "ms", "y")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from reports.charts.html import Body, Cells, differing, folded, joined, listing, measured, note, small, table, tag
+from reports.charts.html import Body, Cells, differing, folded, heat, joined, listing, measured, note, small, table, tag
 from reports.charts.html import Entry as Line
 from reports.charts.rows import Rows, cell_bar, key, linear, stack, swatch
 from reports.pages.run import Report, Section
@@ -199,21 +199,17 @@ def _heat(panel: Panel) -> tuple[str, Markup]:
     most = sorted(kinds, key=lambda layer: -taken[layer])[:MOST]
     chosen = [layer for layer in kinds if layer in most and taken[layer] >= MATTERS]
     deepest = max((column.get(layer, 0.0) for _, column in timed for layer in chosen), default=0.0) or 1.0
-    rows = []
+    lines = []
     for layer in chosen:
-        # At most 45 % of the colour: the number in front is read in both schemes.
         times = [column.get(layer) for _, column in timed]
-        cells = [tag("td", milliseconds(s), style=f"--depth:{45 * (s or 0.0) / deepest:.0f}%") for s in times]
-        rows.append(tag("tr", tag("th", f"{layer} ", small(kinds[layer]), scope="row"), cells))
+        lines.append(([f"{layer} ", small(kinds[layer])], [(milliseconds(s), (s or 0.0) / deepest) for s in times]))
     if others := [layer for layer in kinds if layer not in chosen]:
-        rest = [tag("td", milliseconds(sum(column.get(layer, 0.0) for layer in others))) for _, column in timed]
-        rows.append(tag("tr", tag("th", counted(len(others), "other layer"), scope="row"), rest))
-    names = [tag("th", name.title, small(f" {name.detail}") if name.detail else None, scope="col") for name, _ in timed]
-    head = tag("thead", tag("tr", tag("th", "Layer", scope="col"), names))
-    whole = tag("table.heat", head, tag("tbody", rows))
+        rest = [(milliseconds(sum(column.get(layer, 0.0) for layer in others)), 0.0) for _, column in timed]
+        lines.append(([counted(len(others), "other layer")], rest))
+    heads = ["Layer", *([name.title, small(f" {name.detail}") if name.detail else None] for name, _ in timed)]
     words = f"{len(chosen)} of {len(kinds)} layers take {percent(sum(taken[layer] for layer in chosen))} of the time"
-    scrolled = tag("div.scroll", whole, tabindex=0, role="region", aria_label=f"Layers: {panel.title}")
-    return words, tag("div", tag("h3", panel.title), tag("p.sub", words), scrolled)
+    drawn = heat(f"Layers: {panel.title}", heads, lines)
+    return words, tag("div", tag("h3", panel.title), tag("p.sub", words), drawn)
 
 
 def _layers(report: Report, row: Row) -> Markup:

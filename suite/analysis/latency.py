@@ -35,6 +35,11 @@ def allowed(queries: int, share: float) -> int:
     return found
 
 
+def passes(queries: int, slow: int, share: float) -> bool:
+    """Return whether `slow` queries are few enough to say that `share` of all are not slow."""
+    return slow <= allowed(queries, share) and share**queries <= 1 - CONFIDENCE
+
+
 def words_of(share: float) -> str:
     """Return "p90", "p99.9"."""
     return f"p{share * 100:g}"

@@ -253,6 +253,7 @@ class Row:
             }
             for lesson in self.lessons
         ]
+        rule = self.case.serving
         values = {
             "id": self.id,
             "label": self.case.label,
@@ -282,7 +283,13 @@ class Row:
                 for load, shares in PERCENTILES.items()
                 if any(load in process.latencies for process in self.measured)
             },
-            "keeps_its_bound": self.served and self.served.keeping(self.case.serving),
+            "keeps_its_bound": self.served and self.served.keeping(rule),
+            "goodput": self.served
+            and [
+                {"offered_per_second": rate, "right_in_time_per_second": found}
+                for rate, found in self.served.goodput(rule).items()
+            ],
+            "latency_parts_seconds": (at := self.served and self.served.at_bound(rule)) and at.stages,
             "scaling": self.scaling,
             "scaling_over_nodes": self.over_nodes,
             "against_fastest": self.against,

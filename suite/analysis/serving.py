@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from suite.analysis import queueing
-from suite.analysis.latency import bound
+from suite.analysis.latency import allowed, bound
 from suite.analysis.queueing import Station
 from suite.analysis.stats import Interval, Rates, Round
 from suite.analysis.wording import number
@@ -65,15 +65,19 @@ class AtRate:
         """Return the latency that `share` of the queries keep; None of too few queries, infinity where it saturates."""
         return math.inf if self.saturated else bound(self.latencies, share)
 
+    def goodput(self, rule: Serving) -> float:
+        """Return the right answers/s whose latencies keep the bound."""
+        kept = np.count_nonzero(self.latencies <= rule.bound_ms / 1000)
+        return float(kept) / sum(each.wall_s for each in self.tries)
+
     @property
     def stages(self) -> dict[str, float]:
-        """Seconds of a query, in the mean; together its latency."""
-        weights = [len(each.latency_s) for each in self.tries]
-        names = self.tries[0].stage_s
+        """Seconds of a query, in the mean; together its latency. Tries that tell more parts than others alone count."""
+        most = max(len(each.stage_s) for each in self.tries)
+        tries = [each for each in self.tries if len(each.stage_s) == most]
+        answers = max(1, sum(len(each.latency_s) for each in tries))
         return {
-            name: sum(w * each.stage_s[name] for w, each in zip(weights, self.tries, strict=True))
-            / max(1, sum(weights))
-            for name in names
+            name: sum(len(each.latency_s) * each.stage_s[name] for each in tries) / answers for name in tries[0].stage_s
         }
 
 
@@ -132,6 +136,20 @@ class Served:
         rates = Rates({at: rate for at, (rate, _) in found.items()})
         return Kept(rates.interval, any(more for _, more in found.values()))
 
+    def at_bound(self, rule: Serving) -> AtRate | None:
+        """Return the largest rate of the first process that keeps the bound; the lowest if none does; None of none."""
+        known = [(at, at.within(rule.bound_share)) for at in self.first]
+        keeping = [at for at, seconds in known if seconds is not None and seconds <= rule.bound_ms / 1000]
+        return next(iter(keeping[-1:] or self.first[:1]), None)
+
+    def goodput(self, rule: Serving) -> dict[float, float]:
+        """Return the right answers/s that keep the bound, by rate, over all processes."""
+        every = [at for rates in self.by_round.values() for at in rates]
+        return {
+            rate: AtRate(rate, [each for at in same for each in at.tries]).goodput(rule)
+            for rate, same in sorted(grouped(every, attrgetter("rate")).items())
+        }
+
     def pooled(self, share: float) -> dict[float, float]:
         """Return the latency that a share of all processes' queries keep, by rate; without rates that were given up."""
         found = dict[float, float]()
@@ -146,11 +164,13 @@ class Served:
         """Return quantiles at a rate of the first process, measured and by the model: the median, the bounded share.
 
         The model is given the seconds of batches, of `most` queries at most, at the other rates. It knows no traces.
+        The bounded share is left out of too few queries, of which LoadGen would give no percentile either.
         """
+        shares = [0.5, *([rule.bound_share] if allowed(at.latencies.size, rule.bound_share) else [])]
         others = [each for other in self.first if other is not at for each in other.tries if each.batches]
         others = others or [each for each in at.tries if each.batches]
         if not others:
-            return {share: Compared(math.inf, math.inf) for share in (0.5, rule.bound_share)}
+            return {share: Compared(math.inf, math.inf) for share in shares}
         station = _station(others, most)._replace(delay_s=rule.max_delay_ms / 1000 if most > 1 else 0.0)
         if self.model_server:
             seen = self.model_server
@@ -158,10 +178,7 @@ class Served:
             station = Station(*station[:2], seen.delay_s, seen.since_arrival, gap, beyond)
         at_once = BURST if rule.arrivals == "bursts" else 1
         model = queueing.latencies(at.rate, station, at.tries[0].scheduled, at_once)
-        return {
-            share: Compared(_quantile(at.latencies, share), _quantile(model, share))
-            for share in (0.5, rule.bound_share)
-        }
+        return {share: Compared(_quantile(at.latencies, share), _quantile(model, share)) for share in shares}
 
 
 def _quantile(values: Sequence[float] | np.ndarray, share: float) -> float:

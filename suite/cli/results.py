@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from suite.analysis.comparability import FOREIGN
 from suite.analysis.compare_runs import SMALL, processes_needed, processes_noise
+from suite.analysis.latency import words_of
 from suite.analysis.panels import Name, Panel, by_group
 from suite.analysis.rows import Row
 from suite.analysis.standing import FEW, FIRST, WIDEST, Standing, learnt, verdict
@@ -212,11 +213,19 @@ def _full(standing: Standing, rows: Sequence[Row], width: int) -> Iterator[str]:
 
 
 def _beside_speed(row: Row) -> Iterator[str]:
-    """Yield the parts of the time to the first step, and the share of a step that waits for no input."""
+    """Yield the parts of the time to the first step, the share of a step that waits for no input, and its load."""
     for part, seconds in zip(PARTS_OF_START, row.startup or (), strict=False):
         yield f"{part} {number(seconds)} s"
     if row.computing_share is not None:
         yield f"computes {percent(row.computing_share)} of a step"
+    rule = row.case.serving
+    if row.served and (at := row.served.at_bound(rule)):
+        kept, good = row.served.keeping(rule), row.served.goodput(rule)[at.rate]
+        words = f"up to {kept.words} queries/s" if kept else "at no rate"
+        yield f"{words_of(rule.bound_share)} within {rule.bound_ms:g} ms {words}"
+        yield f"{number(good)} of {number(at.rate)} queries/s right and in time"
+        if "hop" in at.stages:
+            yield f"hop to the server and back {milliseconds(at.stages['hop'])} ms"
 
 
 def _sizes(columns: Sequence[str], cells: dict[str, dict[str, str]]) -> list[int]:

@@ -11,7 +11,17 @@ from suite.results.records import Record
 from suite.text import shown
 from suite.worker.case_parts import ITEMSIZES
 from suite.worker.comm import divisible
-from suite.worker.messages import ExchangeTimes, Noise, OverlapTimes, Pass, SkippedSizes, Training, Try
+from suite.worker.messages import (
+    PARTS_BEHIND,
+    PARTS_INSIDE,
+    ExchangeTimes,
+    Noise,
+    OverlapTimes,
+    Pass,
+    SkippedSizes,
+    Training,
+    Try,
+)
 from suite.worker.pass_kinds import BY_NAME, COMM_ONLY, COMPUTE_ONLY, TRAIN
 
 CLOCKS, CLOCKS_S = 1.05, 1e-3  # a device's clock and its host's may differ by this factor plus these seconds
@@ -234,9 +244,12 @@ def _of_try(tried: Try) -> Iterator[str]:
         yield f"a try sent {len(tried.lag_s)} queries, and tells what became of {ended}"
     if not (0 <= tried.wrong <= tried.compared <= answered):
         yield f"a try has {tried.wrong} wrong answers of {tried.compared} that were compared"
-    parts = {"lag", "server", "inference"} if behind else {"queue", "assembly", "inference"}
-    if set(tried.stage_s) != parts or min((*tried.latency_s, tried.stage_s.get("inference", 0.0)), default=0.0) < 0:
+    parts, stages = PARTS_BEHIND if behind else PARTS_INSIDE, tried.stage_s
+    if set(stages) - set(["back"] * behind) != set(parts) or min((*tried.latency_s, stages.get("forward", 0.0))) < 0:
         yield f"a try has other parts than {', '.join(sorted(parts))}, or one that took less than no time"
+    whole = sum(tried.latency_s) / max(1, answered)
+    if abs(sum(stages.values()) - whole) > (CLOCKS - 1) * whole + CLOCKS_S:
+        yield f"a try's parts are {sum(stages.values()):g} s together, and its latencies {whole:g} s in the mean"
     if len(tried.batch_s) != len(tried.batches) or min(tried.batch_s, default=0.0) < 0:
         yield f"a try has {len(tried.batches)} batches, and the seconds of {len(tried.batch_s)}"
 

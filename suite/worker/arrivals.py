@@ -18,7 +18,7 @@ from suite.worker.common_clock import wait_until
 from suite.worker.contract import Call, Unsupported
 from suite.worker.evidence import distance
 from suite.worker.job import Measure
-from suite.worker.messages import Try
+from suite.worker.messages import PARTS_INSIDE, PREDICTOR_PARTS, Try
 from suite.worker.predictor import Predictor
 
 LEAST = 0.3  # of the capacity, which full batches reach: the lowest rate that is tried
@@ -44,14 +44,25 @@ class Asked:
         self.bound = OFF[predictor.setup.precision not in ("float32", "float64")]
         nearest = min(distance(one, other) for one, other in itertools.combinations(self.right, 2))
         self.tells = nearest > 2.0 * self.bound  # else an answer may well be another query's
+        self.spent = [0.0] * len(PREDICTOR_PARTS)  # seconds, added up over queries
 
     def answers(self, queries: np.ndarray) -> np.ndarray:
         """Answer queries; for a framework that compiles for shapes they are filled up to a power of two."""
+        begin = time.perf_counter()
         count, asked = len(queries), queries
         if self.predictor.compiles:
             most = min(self.predictor.setup.batch, 1 << (count - 1).bit_length())
             asked = queries[np.resize(np.arange(count), most)]
-        found = self.predictor.answer(asked)
+        filled = time.perf_counter()
+        placed = self.predictor.place(asked)
+        there = time.perf_counter()
+        begun = self.predictor.run(placed)
+        self.predictor.synchronize()
+        computed = time.perf_counter()
+        found = self.predictor.fetch(begun)
+        times = (begin, filled, there, computed, time.perf_counter())
+        for part in range(len(PREDICTOR_PARTS)):
+            self.spent[part] += count * (times[part + 1] - times[part])
         return found if len(found) == count else found[:count].copy()  # no view, which would keep the whole
 
     def batch(self, numbers: Sequence[int]) -> np.ndarray:
@@ -134,7 +145,8 @@ class InProcess:
         batch_s: List[float] = []
         answers: List[np.ndarray] = []
         room = KEPT if self._asked.tells else 0
-        stages = {"queue": 0.0, "assembly": 0.0, "inference": 0.0}
+        stages = dict.fromkeys(PARTS_INSIDE, 0.0)
+        spent = self._asked.spent = [0.0] * len(PREDICTOR_PARTS)
         begin = time.perf_counter()
         arrivals = (begin + due).tolist()
         while len(latencies) < len(arrivals):
@@ -144,9 +156,7 @@ class InProcess:
             wait_until(min(full, arrivals[first] + rule.max_delay_ms / 1000.0))
             taken = time.perf_counter()
             count = min(most, bisect.bisect_right(arrivals, taken) - first)
-            placed = self._asked.batch(range(first, first + count))
-            built = time.perf_counter()
-            found = self._asked.answers(placed)
+            found = self._asked.answers(self._asked.batch(range(first, first + count)))
             done = time.perf_counter()
             room -= found.nbytes
             if room >= 0:
@@ -156,10 +166,11 @@ class InProcess:
             sizes.append(count)
             batch_s.append(done - taken)
             stages["queue"] += sum(taken - arrival for arrival in own)
-            stages["assembly"] += count * (built - taken)
-            stages["inference"] += count * (done - built)
+            stages["assembly"] += count * (done - taken)
             if taken - own[0] > HOPELESS * rule.bound_ms / 1000.0:
                 break
+        stages.update(zip(PREDICTOR_PARTS[1:], spent[1:]))
+        stages["assembly"] -= sum(spent[1:])
         return Try(
             rate=rate,
             scheduled=len(arrivals),

@@ -184,7 +184,7 @@ class Generator:
             self._give_up(query)
         gc.enable()
         last = max((query.done for query in self._closed), default=time.perf_counter())
-        return dict(self._counted(), lag_s=lags, wall_s=last - begin)
+        return dict(self._counted(), lag_s=lags, begin_s=begin, wall_s=last - begin)
 
     async def _open_loop(self, begin: float, due: List[float], hopeless_s: float) -> List[float]:
         lags: List[float] = []

@@ -206,6 +206,11 @@ class ServerUse(NamedTuple):
     cores: float  # that they kept busy while they were asked, in the mean
 
 
+PREDICTOR_PARTS = ("assembly", "h2d", "forward", "d2h")  # of a query's latency
+PARTS_INSIDE = ("queue", *PREDICTOR_PARTS)
+PARTS_BEHIND = ("lag", "server", "hop", *PREDICTOR_PARTS)
+
+
 class Try(NamedTuple):
     """Queries of one sample that arrive at one rate, by a Poisson process: the load `server`."""
 
@@ -214,8 +219,9 @@ class Try(NamedTuple):
     latency_s: List[float]  # of each answered query, from its scheduled arrival to its answer
     batches: List[int]  # queries of each batch, in order
     batch_s: List[float]  # seconds of the predictor for each batch
-    # The mean over queries, together the mean latency: "queue", "assembly", "inference"; of a model server "lag", of
-    # the generator, "inference", and "server" for all else: its queue, its own work, the way there and back.
+    # The mean over queries, together the mean latency: PARTS_INSIDE; behind a model server PARTS_BEHIND: "lag" of the
+    # generator, "hop" through shared memory there and back, "server" for the way to the hop, its queue and its own
+    # work. The way back is "back", or in "server" too if not every query was answered.
     stage_s: Dict[str, float]
     wall_s: float
     compared: int = 0  # answers that were compared with the usual ones to their queries

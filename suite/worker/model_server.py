@@ -8,7 +8,6 @@ core of its own. All read one clock.
 import contextlib
 import json
 import math
-import mmap
 import os
 import resource
 import selectors
@@ -22,15 +21,15 @@ from typing import Any, Callable, Dict, Iterator, List, Set, Tuple
 
 import numpy as np
 
+from suite.worker.answering import Answering
 from suite.worker.arrivals import HOPELESS, Asked
 from suite.worker.case_parts import Serving
-from suite.worker.contract import Unavailable
 from suite.worker.generator import Target
 from suite.worker.guard import descendants, guarded, lines_of
 from suite.worker.job import ModelServer
-from suite.worker.messages import InFlight, ServerUse, Try
+from suite.worker.messages import PARTS_BEHIND, InFlight, ServerUse, Try
 from suite.worker.rendezvous import free_port
-from suite.worker.shared_answers import NUMBER, VARIABLE, Served, bounds
+from suite.worker.shared_answers import VARIABLE, Served
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 GENERATE = "import sys; sys.path.insert(0, sys.argv[1]); from suite.worker.generator import main; main(sys.argv[2])"
@@ -55,9 +54,7 @@ class Behind:
         self._asked, self._rule, self._server = asked, rule, server
         self._log = os.path.join(output, "model-server.log")
         self._selector = selectors.DefaultSelector()
-        self._places = list(range(rule.workers + SPARE))  # of shared memory, that no worker has
         self._spent = (0.0, 0.0)  # CPU seconds of the server, and seconds, of all tasks
-        self._batches: List[Tuple[float, int]] = []  # the predictor's seconds, queries
         self._lines: List[bytes] = []
         self._loops: List[InFlight] = []
 
@@ -100,21 +97,8 @@ class Behind:
             query_shape=list(query.shape),
             answer_shape=list(answer.shape),
         )
-        _, _, size = bounds(self._told, len(self._places) - 1)  # of all places
-        with open(self._told.memory, "w+b") as file:
-            try:
-                os.posix_fallocate(file.fileno(), 0, size)
-            except OSError as error:
-                raise Unavailable(
-                    f"{size:,} bytes for queries and answers do not fit into {folder}: {error.strerror}; take a "
-                    "smaller batch, or give /dev/shm more room"
-                )
-            self._memory = np.frombuffer(mmap.mmap(file.fileno(), 0), dtype=np.uint8)
-        listener = socket.socket(socket.AF_UNIX)
-        ends.callback(listener.close)
-        listener.bind(self._told.socket)
-        listener.listen(len(self._places))
-        self._selector.register(listener, selectors.EVENT_READ, self._accept)
+        self._answering = Answering(asked, self._told, rule.workers + SPARE, self._selector)
+        ends.callback(self._answering.listener.close)
 
     def _start_server(self, folder: str, ends: contextlib.ExitStack) -> None:
         """Start it behind a guard, which ends whatever it leaves."""
@@ -194,7 +178,7 @@ class Behind:
             if queries == most:
                 break
             queries = min(most, 2 * queries)
-        self._gap_s = float(found["wall_s"]) / len(self._batches) - self._predictor_s(np.mean)
+        self._gap_s = float(found["wall_s"]) / len(self._answering.batches) - self._predictor_s(np.mean)
         return max(each.per_s for each in self._loops)
 
     def use(self) -> ServerUse:
@@ -220,27 +204,33 @@ class Behind:
 
     def _asked_for(self, task: Dict[str, Any]) -> Dict[str, Any]:
         """Run a task; ServerEnded if more queries are answered than reached the predictor."""
-        self._batches = []
+        self._answering.begin()
         _, _, before = _used(self._process.pid)
         found = self._do(task, max(PATIENCE_S, HOPELESS * self._rule.bound_ms / 1000.0))
         _, _, after = _used(self._process.pid)
         self._spent = (self._spent[0] + max(0.0, after - before), self._spent[1] + found["wall_s"])
-        reached, answers = sum(count for _, count in self._batches), len(found["latency_s"])
+        reached, answers = sum(count for _, count in self._answering.batches), len(found["latency_s"])
         if reached < answers:
             self._fail(f"gave {answers} answers to queries of which {reached} reached the predictor: it has a cache")
         return found
 
     def _predictor_s(self, mean: Callable[[List[float]], Any]) -> float:
-        return float(mean([seconds for seconds, _ in self._batches]))
+        return float(mean([seconds for seconds, _ in self._answering.batches]))
 
     def attempt(self, rate: float, due: np.ndarray) -> Try:
         """Have the generator send queries at these times."""
         found = self._asked_for({"due": due.tolist(), "hopeless_s": HOPELESS * self._rule.bound_ms / 1000.0})
-        sizes = [count for _, count in self._batches]
-        batch_s = [seconds for seconds, _ in self._batches]
+        sizes = [count for _, count in self._answering.batches]
+        batch_s = [seconds for seconds, _ in self._answering.batches]
         latencies, lags = found["latency_s"], found["lag_s"]
-        stages = {"lag": float(np.mean(lags)), "inference": float(np.dot(sizes, batch_s)) / max(sum(sizes), 1)}
-        stages["server"] = sum(latencies) / max(len(latencies), 1) - sum(stages.values())
+        latency_s = sum(latencies) / max(len(latencies), 1)
+        stages = dict.fromkeys(PARTS_BEHIND, 0.0)
+        if latencies:
+            stages.update(self._answering.parts(), lag=float(np.mean(lags)))
+        taken_at = self._answering.taken_at(len(latencies)) if len(latencies) == len(due) else None
+        if taken_at is not None:
+            stages["back"] = found["begin_s"] + float(np.mean(due)) + latency_s - taken_at
+        stages["server"] = latency_s - sum(stages.values())
         return Try(
             rate=rate,
             scheduled=len(due),
@@ -278,41 +268,6 @@ class Behind:
         if not line:
             raise RuntimeError(f"the generator of queries ended with exit code {self._generator.wait()}")
         self._lines.append(line)
-
-    def _accept(self, listener: socket.socket) -> None:
-        link, _ = listener.accept()
-        if not self._places:
-            link.close()
-            return
-        place = self._places.pop()
-        link.sendall(NUMBER.pack(place))
-
-        def answer(link: socket.socket) -> None:
-            try:
-                heard = self._answer(link, place)
-            except OSError:  # the worker was ended
-                heard = False
-            if not heard:
-                self._selector.unregister(link)
-                link.close()
-                self._places.append(place)
-
-        self._selector.register(link, selectors.EVENT_READ, answer)
-
-    def _answer(self, link: socket.socket, place: int) -> bool:
-        """Answer one batch; return False if the worker has hung up."""
-        begin = time.perf_counter()
-        got = link.recv(NUMBER.size, socket.MSG_WAITALL)
-        if len(got) < NUMBER.size:
-            return False
-        count: int = NUMBER.unpack(got)[0]
-        samples, (start, middle, _) = self._asked.samples, bounds(self._told, place)
-        asked = self._memory[start : start + count * self._told.query_bytes].view(samples.dtype)
-        found = np.ascontiguousarray(self._asked.answers(asked.reshape((count,) + samples.shape[1:])))
-        self._memory[middle : middle + count * self._told.answer_bytes] = found.reshape(-1).view(np.uint8)
-        self._batches.append((time.perf_counter() - begin, count))
-        link.sendall(NUMBER.pack(count))
-        return True
 
     # --- end -------------------------------------------------------------------
 

@@ -32,7 +32,13 @@ ALWAYS: Shown = {
         ),
     },
     "serving": {
-        "inference.html": ("keeps its bound up to, queries/s", "model is off by", "which batch and delay", " 0 of "),
+        "inference.html": (
+            "keeps its bound up to, queries/s",
+            "model is off: p50 by",
+            "which batch and delay",
+            "Where the time of a query goes",
+            " 0 of ",
+        ),
     },
     "networks": {
         "speed.html": ("verdict processes", "steps least 5 %"),

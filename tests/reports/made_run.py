@@ -16,7 +16,7 @@ from suite.results.records import About, Host
 from suite.results.run_folder import RunFolder
 from suite.results.stored import FORMAT, sealed
 from suite.worker.case_parts import Sampling
-from suite.worker.messages import InFlight, Machine, ServerUse
+from suite.worker.messages import PARTS_BEHIND, PARTS_INSIDE, InFlight, Machine, ServerUse
 from suite.worker.pass_kinds import SERVER
 from suite.worker.typed_json import to_json
 from tests.support.sent import hello_json, joined_json
@@ -252,8 +252,9 @@ def tries_of(case: Case, repeat: int) -> dict[str, Any]:
     behind, draw, found = case.serving.model_server != INPROCESS, np.random.default_rng(repeat), []
     for rate in (100.0, 200.0, 200.0, 100.0):
         waits = draw.exponential(rate / 20_000, 400) + 0.001
-        parts = {"server" if behind else "queue": float(waits.mean()) - 0.001, "inference": 0.001}
-        parts["lag" if behind else "assembly"] = 0.0
+        parts = {**dict.fromkeys(PARTS_BEHIND if behind else PARTS_INSIDE, 0.0), "forward": 0.001}
+        parts |= {"hop": 1e-5, "back": 2e-5} if behind else {}
+        parts["server" if behind else "queue"] = float(waits.mean()) - sum(parts.values())
         each = {"rate": rate, "scheduled": 400, "latency_s": waits.tolist(), "batches": [1] * 400, "stage_s": parts}
         each |= {"batch_s": [0.001] * 400, "wall_s": 400 / rate, "compared": 400, "lag_s": [1e-5] * 400 * behind}
         found.append(each)

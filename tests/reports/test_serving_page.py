@@ -4,6 +4,7 @@ import pytest
 
 from reports.pages.run import Report
 from reports.pages.serving import serving
+from suite.analysis.summary import summarise
 from suite.worker.case_parts import Sampling, Serving
 from tests.reports.made_run import MadeRun, case_of
 
@@ -45,14 +46,17 @@ def wrong(tried):
 
 def lost(tried):
     """One in a hundred got no answer."""
+    before = sum(tried["latency_s"]) / 400
     for name in ("latency_s", "batches", "batch_s"):
         tried[name] = tried[name][4:]
     tried.update(compared=396, failed=4)
+    tried["stage_s"]["server"] += sum(tried["latency_s"]) / 396 - before
 
 
 def given_up(tried):
     for name in ("latency_s", "batches", "batch_s", "lag_s"):
         tried[name] = tried[name][:100]
+    tried["stage_s"]["server"] = sum(tried["latency_s"]) / 100 - 0.00103
     tried.update(compared=100)
 
 
@@ -79,3 +83,25 @@ def test_tries_behind_a_server_are_counted_and_judged(page, change, unanswered, 
 def test_a_trace_has_no_model_beside_it(page):
     _, section = page(arrivals="/data/day.txt@0123456789ab", bound_ms=1000.0)
     assert "model is off" not in str(section)
+
+
+def test_the_hop_goodput_and_the_best_rate_are_shown(page):
+    _, section = page(model_server="mosec", bound_ms=1000.0)
+    text = str(section)
+    assert ">hop<" in text
+    assert ">0.010<" in text
+    assert ">way back<" in text
+    assert "Model and measurement" in text
+
+
+def test_the_best_batch_and_delay_are_marked_as_measured_and_as_the_model_says(tmp_path):
+    run = MadeRun(tmp_path / "run", "serving")
+    settings = {"strategy": "inference", "passes": ("offline", "server"), "sampling": Sampling(steps=700, processes=3)}
+    for delay in (0.0, 2.0):
+        run.proven(case_of("pytorch", batch=4, serving=Serving(max_delay_ms=delay, bound_ms=1000.0), **settings))
+    text = str(serving(Report(run.folder, summarise(run.folder))).body)
+    heat, _, latencies = text.partition("the largest of all")
+    assert heat.count("● at least 200") == 2, "both keep it up to the largest rate that was tried"
+    assert "● " in latencies
+    assert "○ " in latencies
+    assert "answers/s within the bound" in latencies

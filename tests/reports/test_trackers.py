@@ -1,18 +1,21 @@
 """What experiment trackers are given, read back by their own packages."""
 
+import json
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 from reports.exports.write import FOLDERS, charts_of, write
+from suite.analysis.latency import bound
 from suite.analysis.rows import Row
 from suite.analysis.summary import summarise
 from suite.errors import RequestError
 from suite.results.run_folder import RunFolder
 from suite.worker.case_parts import Training
-from tests.reports.made_experiments import DIGITS, batches, learner, taught
+from tests.reports.made_experiments import DIGITS, batches, inference, learner, taught
 from tests.reports.made_run import MadeRun, case_of, everything
 from tests.reports.sample import CHROMIUM
 
@@ -28,6 +31,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 def test_what_stands_is_not_added_to_and_without_an_accuracy_there_is_no_mlperf_log(folder, tmp_path):
     with pytest.raises(RequestError, match="run the plan `learning`"):
         write(folder, "mlperf", tmp_path)
+    with pytest.raises(RequestError, match="run the plan `inference`"):
+        write(folder, "loadgen", tmp_path)
     for name in FOLDERS:
         (tmp_path / name).mkdir()
         with pytest.raises(RequestError, match="is there already"):
@@ -114,6 +119,83 @@ def test_the_mlperf_checker_accepts_a_benchmark_of_mlperf_s(run: MadeRun, tmp_pa
         found = checker.make_checker("training", rules, quiet=False, werror=True)
         accepted = found.check_file(str(log), f"training_{rules}/common.yaml")
         assert accepted, (found.warnings, found.overwritable, found.not_overwritable)
+
+
+MARKER = ":::MLLOG"
+Loads = tuple[list[Row], Path]
+
+
+@pytest.fixture(scope="module")
+def loads(tmp_path_factory: pytest.TempPathFactory) -> Loads:
+    """The rows of a run that infers, and its LoadGen logs."""
+    folder = tmp_path_factory.mktemp("loads")
+    run = inference(folder / "run")
+    return summarise(run), write(run, "loadgen", folder)
+
+
+def messages(log: Path) -> dict[str, Any]:
+    """Values by key, as MLCommons' parser reads them: tools/submission/log_parser.py."""
+    lines = log.read_text().splitlines()
+    assert all(line.startswith(MARKER) for line in lines)
+    found = [json.loads(line[len(MARKER) :]) for line in lines]
+    return {each["key"]: each["value"] for each in found}
+
+
+def loadgen(scenario: str, folder: Path) -> Path:
+    """The logs of LoadGen itself, which asks a system that answers at once."""
+    lg = pytest.importorskip("mlperf_loadgen")
+
+    def answer(samples: Any) -> None:
+        lg.QuerySamplesComplete([lg.QuerySampleResponse(each.id, 0, 0) for each in samples])
+
+    settings, output, log = lg.TestSettings(), lg.LogOutputSettings(), lg.LogSettings()
+    settings.scenario, settings.mode = getattr(lg.TestScenario, scenario), lg.TestMode.PerformanceOnly
+    settings.min_duration_ms, settings.min_query_count, settings.server_target_qps = 1, 700, 20_000
+    folder.mkdir()
+    output.outdir, output.copy_summary_to_stdout = str(folder), False
+    log.log_output, log.enable_trace = output, False
+    system = lg.ConstructSUT(answer, lambda: None)
+    library = lg.ConstructQSL(16, 16, lambda _: None, lambda _: None)
+    lg.StartTestWithLogSettings(system, library, settings, log)
+    lg.DestroyQSL(library)
+    lg.DestroySUT(system)
+    return folder
+
+
+@pytest.mark.parametrize("scenario", ["Offline", "SingleStream", "MultiStream", "Server"])
+def test_loads_are_logged_in_the_words_of_loadgen(scenario: str, loads: Loads, tmp_path: Path) -> None:
+    theirs = loadgen(scenario, tmp_path / "theirs")
+    known = messages(theirs / "mlperf_log_detail.txt")
+    summary = (theirs / "mlperf_log_summary.txt").read_text()
+    rows, written = loads
+    logs = {path: messages(path) for path in written.glob("*/*/mlperf_log_detail.txt")}
+    logs = {path: values for path, values in logs.items() if values["effective_scenario"] == scenario}
+    rates = 2 if scenario == "Server" else 1
+    assert len(logs) == rates * sum(len(row.processes) for row in rows)
+    for path, values in logs.items():
+        assert set(values) <= set(known)
+        assert {name: isinstance(each, str) for name, each in values.items()} == {
+            name: isinstance(known[name], str) for name in values
+        }
+        lines = path.with_name("mlperf_log_summary.txt").read_text().splitlines()
+        assert all(line.rpartition(":")[0] in summary for line in lines)
+        assert any("latency (ns)" in line for line in lines) or scenario == "Offline"
+
+
+def test_rates_that_loadgen_would_log_are_those_that_were_measured(loads: Loads) -> None:
+    rows, written = loads
+    row = next(row for row in rows if row.case.serving.model_server == "mosec")
+    for process in row.processes:
+        (folder,) = written.glob(f"*-{row.id}-r{process.repeat}")
+        values = messages(folder / "server-200" / "mlperf_log_detail.txt")
+        seconds = np.sort(np.concatenate([each.latency_s for each in process.tries if each.rate == 200.0]))
+        assert values["result_query_count"] == len(seconds) == 800
+        assert values["result_99.00_percentile_latency_ns"] == round(1e9 * seconds[int(0.99 * 800)])
+        assert values["early_stopping_met"]
+        assert values["result_overlatency_query_count"] == 0
+        alone = messages(folder / "single_stream" / "mlperf_log_detail.txt")
+        least = bound(np.array(process.latencies["single_stream"]), 0.9)
+        assert alone["early_stopping_latency_ss"] == round(1e9 * least)
 
 
 def test_the_charts_of_all_pages_are_found_by_name(tmp_path: Path) -> None:

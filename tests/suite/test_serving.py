@@ -27,7 +27,7 @@ def test_a_lone_query_waits_for_the_whole_delay_and_a_full_batch_for_none():
 
 
 def tries(rate, seconds, answered=64, **more):
-    stages = {"queue": 0.0, "assembly": 0.0, "inference": seconds}
+    stages = {"queue": 0.0, "forward": seconds}
     return Try(rate, 64, [seconds] * answered, [1] * answered, [seconds] * answered, stages, 1.0, **more)
 
 
@@ -79,3 +79,23 @@ def test_the_model_is_given_the_batches_at_the_other_rates():
     slow, quick = (found.compared(at, 1, Serving(bound_share=0.9))[0.5] for at in found.first)
     assert (slow.measured, quick.measured) == (0.02, 0.01)
     assert (slow.predicted, quick.predicted) == (pytest.approx(0.01), pytest.approx(0.02))
+
+
+def test_goodput_counts_right_answers_within_the_bound():
+    found = served({("a", 0): ([tries(100, 0.01), tries(200, 0.02), tries(400, 0.01, wrong=14, compared=64)], None)})
+    assert found.goodput(Serving(bound_ms=15)) == {100: 64.0, 200: 0.0, 400: 50.0}
+
+
+def test_a_percentile_of_too_few_queries_is_not_compared_with_the_model():
+    found = served({("a", 0): ([tries(10, 0.02), tries(20, 0.01)], None)})
+    assert set(found.compared(found.first[0], 1, Serving(bound_share=0.99))) == {0.5}
+    many = tries(10, 0.02)._replace(latency_s=[0.02] * 662, scheduled=662)
+    found = served({("a", 0): ([many, tries(20, 0.01)], None)})
+    assert set(found.compared(found.first[0], 1, Serving(bound_share=0.99))) == {0.5, 0.99}
+
+
+def test_parts_of_tries_that_tell_all_of_them_add_up_to_the_latency():
+    whole = tries(100, 0.01)._replace(stage_s={"lag": 0.001, "server": 0.004, "forward": 0.002, "back": 0.003})
+    other = tries(100, 0.03)._replace(stage_s={"lag": 0.001, "server": 0.027, "forward": 0.002})
+    (at,) = served({("a", 0): ([whole, other], None)}).first
+    assert at.stages == whole.stage_s

@@ -113,6 +113,7 @@ CHECKS = (
         root=True,
     ),
     Check("controller", "Cost of the controller", ("controller.py",)),
+    Check("generator", "Lag of the generator of queries, and its latencies next to LoadGen's", ("generator.py",)),
 )
 
 

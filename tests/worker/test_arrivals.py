@@ -8,6 +8,7 @@ from suite.worker.case_parts import BURST, Input, Sampling, Serving
 from suite.worker.common_clock import wait_until
 from suite.worker.contract import Unsupported
 from suite.worker.job import Measure
+from suite.worker.messages import PARTS_INSIDE
 from tests.support.behind import Clock
 from tests.support.echo import SAMPLES, Echo, echo
 from workloads.networks import by_name
@@ -52,12 +53,15 @@ def tried(predictor, rate, **values):
     return [each for each in found if each.rate == pytest.approx(rate)]
 
 
-def test_every_query_is_answered_once_and_its_latency_has_three_parts():
+def test_every_query_is_answered_once_and_its_latency_is_its_parts():
     for each in tried(echo(each_s=1e-4), 1000.0):
         assert sum(each.batches) == len(each.latency_s) == each.scheduled
         assert max(each.batches) <= 4
         assert len(each.batch_s) == len(each.batches)
         assert sum(each.stage_s.values()) == pytest.approx(np.mean(each.latency_s))
+        assert set(each.stage_s) == set(PARTS_INSIDE)
+        assert min(each.stage_s.values()) >= 0
+        assert each.stage_s["forward"] > 1e-4 > each.stage_s["h2d"]
         assert min(each.latency_s) >= 1e-4
         assert (each.compared, each.wrong) == (each.scheduled, 0)
 

@@ -27,7 +27,7 @@ EVERY = [
         "mosec", "0.9.8", 1.5, 0.002, False, 0.001, 0.0004, [messages.InFlight(1, 200.0, 0.005)], 4, 200, 0.5
     ),
     messages.Try(
-        100.0, 3, [0.01, 0.02], [1, 1], [0.01, 0.02], {"lag": 0, "server": 0.005, "inference": 0.01}, 0.03, failed=1
+        100.0, 3, [0.01, 0.02], [1, 1], [0.01, 0.02], {"lag": 0, "server": 0.005, "hop": 0.01}, 0.03, failed=1
     ),
     messages.Noise([0.003], [0.004], messages.HostUse(1.5, 2.5, 0.5, 2, clock_hz=2.5e9)),
     messages.Noise([], [], messages.HostUse(1.5, 2.5, 0.5, 2, gpus=[messages.GpuUse("GPU-1", throttled_by=[])])),
