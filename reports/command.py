@@ -107,8 +107,8 @@ def import_(
         list[Path],
         typer.Argument(
             metavar="FILE...",
-            help="What tf_cnn_benchmarks, Horovod's synthetic benchmarks or nccl-tests printed, or the data-parallel "
-            "article's JSON lines.",
+            help="What tf_cnn_benchmarks, Horovod's synthetic benchmarks or nccl-tests printed; MLPerf's training "
+            "logs; timm's or Lambda's CSVs; the data-parallel article's JSON lines.",
         ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="The new folder.")],
@@ -138,17 +138,28 @@ def publish(
     workflow: Annotated[
         bool, typer.Option("--workflow", help="Also write a workflow for GitHub Pages into the runs' repository.")
     ] = False,
+    template: Annotated[
+        bool, typer.Option("--template", help="Write no site, but the files with which a repository of results begins.")
+    ] = False,
 ) -> None:
-    """Write the site of all runs of a folder, with a feed and badges, for any web host."""
+    """Write the site of all whole runs of a folder, one a system or one a run; exit code 1: a run was left out."""
     from reports.site.many import publish as written
-    from reports.site.workflow import workflow_of
+    from reports.site.workflow import template_of, workflow_of
 
+    if template:
+        for file in template_of(directory, address):
+            say(f"{file.path}{'' if file.write() else ': there is one already; it was left as it is'}")
+        return
     wanted = workflow_of(directory, docs, address) if workflow else None  # refused before anything is written
-    found = written(directory, output, address, docs)
+    found, left_out = written(directory, output, address, docs)
     say(f"Site: {output / 'index.html'} ({counted(len(found), 'run')})")
     if wanted:
         new = wanted.write()
         say(f"Workflow: {wanted.path if new else 'there is one already; it was left as it is'}")
+    for run in left_out:
+        say(f"left out: {directory / run.run}: {'; '.join(run.problems[:3])}", err=True)
+    if left_out:
+        raise typer.Exit(1)
 
 
 def serve(

@@ -8,11 +8,16 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from suite.contracts.case import Case, Placement
 from suite.errors import RequestError
-from suite.results.foreign import Exchange, Origin, Speed
+from suite.files import disk
+from suite.results.foreign import UNKNOWN, Exchange, Origin, Speed
+from suite.worker.case_parts import Sampling
+from suite.worker.pass_kinds import NATIVE
 
+LARGEST = 1 << 26  # bytes of an output; more was printed by something else
 LONGEST = 4096  # characters of a line that can be a result's
 COLOURS = r"\x1b\[[0-9;]*m"
 NUMBER = r"\d+(?:\.\d*)?(?:[eE][+-]?\d+)?"
@@ -48,6 +53,18 @@ class Printed:
 
     def origin(self, program: str, line: int, run: int) -> Origin:
         return Origin(program=program, file=self.path.name, line=line, run=run)
+
+
+def printed_in(path: Path, framework: str | None = None) -> Printed:
+    """Read the file's text; RequestError for what is no file of a benchmark's size."""
+    remedy = "name what a benchmark printed"
+    with disk(f"cannot read {path}", remedy, RequestError):
+        if path.exists() and not path.is_file():  # reading from a pipe would never end
+            raise RequestError(f"{path} is no file; {remedy}")
+        size = path.stat().st_size
+        if size > LARGEST:
+            raise RequestError(f"{path} has {size} bytes, more than {LARGEST}; {remedy}, without the rest")
+        return Printed(path, path.read_text(errors="replace"), framework)
 
 
 class Line(NamedTuple):
@@ -114,3 +131,9 @@ def sections(
         section.heading.append(line)
     if section.results:
         yield section
+
+
+def case_of(adapter: str, strategy: str, workload: str, place: Placement, batch: int, **more: Any) -> Case:
+    """Return a case of which a program said this much; `more` are further fields."""
+    known = {"precision": UNKNOWN, "optimiser": UNKNOWN, "tuning": UNKNOWN, "passes": (NATIVE,), **more}
+    return Case(adapter, strategy, workload, place, batch, sampling=Sampling(processes=1), **known)

@@ -8,19 +8,19 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
+from reports.imports.mlperf import mlperf
 from reports.imports.nccl_tests import nccl_tests
-from reports.imports.printed import Printed, Result, Skipped, sections
-from suite.contracts.case import Case, Placement
+from reports.imports.printed import Printed, Result, Skipped, case_of, printed_in, sections
+from reports.imports.tables import lambda_labs, timm
+from suite.contracts.case import Placement
 from suite.errors import RequestError
-from suite.files import disk
 from suite.results.foreign import UNKNOWN, Speed, imported
 from suite.results.run_folder import RunFolder
-from suite.worker.case_parts import Input, Sampling
-from suite.worker.pass_kinds import NATIVE
+from suite.worker.case_parts import Input
 
 MNIST = 60_000  # training images
 
@@ -33,8 +33,6 @@ NOTES = {
     "the same network.",
 }
 
-LARGEST = 1 << 26  # bytes of an output; more was printed by something else
-
 
 class Read(NamedTuple):
     """The content of a file."""
@@ -45,7 +43,7 @@ class Read(NamedTuple):
 
 def read(path: Path, framework: str | None) -> Read:
     """Return the results in a file; RequestError where no reader finds any, and for what may be wrong."""
-    printed = _printed(path, framework)
+    printed = printed_in(path, framework)
     results: list[Result] = []
     skipped: list[str] = []
     for program, reader in READERS.items():
@@ -63,18 +61,6 @@ def read(path: Path, framework: str | None) -> Read:
     if not results:
         raise printed.refused(f"no result was found; these outputs are understood: {', '.join(READERS)}")
     return Read(tuple(results), tuple(skipped))
-
-
-def _printed(path: Path, framework: str | None) -> Printed:
-    """Read the file's text; RequestError for what is no file of a benchmark's size."""
-    remedy = "name what a benchmark printed"
-    with disk(f"cannot read {path}", remedy, RequestError):
-        if path.exists() and not path.is_file():  # reading from a pipe would never end
-            raise RequestError(f"{path} is no file; {remedy}")
-        size = path.stat().st_size
-        if size > LARGEST:
-            raise RequestError(f"{path} has {size} bytes, more than {LARGEST}; {remedy}, without the rest")
-        return Printed(path, path.read_text(errors="replace"), framework)
 
 
 def article(printed: Printed) -> Iterator[Result | Skipped]:
@@ -96,7 +82,7 @@ def article(printed: Printed) -> Iterator[Result | Skipped]:
             size, rate = str(values["model_size"]), MNIST * repeat / epochs[1]
         except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError) as error:
             raise printed.refused(f"line {line} is no result of the article ({error!r}); correct it") from None
-        case = _case(
+        case = case_of(
             framework,
             "data-parallel",
             f"mnist_{size}",
@@ -128,7 +114,7 @@ def tf_cnn_benchmarks(printed: Printed) -> Iterator[Result | Skipped]:
             why = f"{len(run.results)} totals of {devices} devices: another run's heading is missing"
             raise printed.refused(f"{why}; import the whole log", run.results[devices].number)
         gpus = "gpu" in (run.value("Devices") or "").lower()
-        case = _case(
+        case = case_of(
             printed.framework or "tensorflow",
             run.value("Variables") or UNKNOWN,
             model,
@@ -168,7 +154,7 @@ def horovod_synthetic(printed: Printed) -> Iterator[Result | Skipped]:
             why = f"the parts before it, of {fmean(each):.1f} per {device} in the mean, are not those of this total"
             raise printed.refused(f"{why}; import the output of one run", line)
         place = Placement(device="cuda" if device == "GPU" else "cpu", ranks_per_node=int(devices))
-        case = _case(printed.framework or "horovod", "horovod", model.lower(), place, int(batch), data="synthetic")
+        case = case_of(printed.framework or "horovod", "horovod", model.lower(), place, int(batch), data="synthetic")
         yield Speed(
             case=case,
             samples_per_second=float(total),
@@ -187,9 +173,7 @@ READERS: dict[str, Callable[[Printed], Iterator[Result | Skipped]]] = {
     "tf_cnn_benchmarks": tf_cnn_benchmarks,
     "Horovod's synthetic benchmarks": horovod_synthetic,
     "nccl-tests": nccl_tests,
+    "MLPerf's training logs": mlperf,
+    "the CSVs of timm's benchmark.py": timm,
+    "Lambda's CSVs of PyTorch's throughput": lambda_labs,
 }
-
-
-def _case(adapter: str, strategy: str, workload: str, place: Placement, batch: int, **more: Any) -> Case:
-    known = {"precision": UNKNOWN, "optimiser": UNKNOWN, "tuning": UNKNOWN, **more}
-    return Case(adapter, strategy, workload, place, batch, sampling=Sampling(processes=1), passes=(NATIVE,), **known)

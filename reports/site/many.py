@@ -5,29 +5,39 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-from reports.charts.html import Body, Content, joined, small, table, tag
+from reports.charts.html import Body, Content, joined, listing, note, small, table, tag
 from reports.pages.compared import compared
 from reports.pages.run import Section
+from reports.pages.systems import machine_of, systems_of
 from reports.site import build
 from reports.site.frame import Frame, made
+from suite.analysis.check_run import UNSEEN, check_run
 from suite.analysis.links import links
 from suite.analysis.runs import MeasuredRun
-from suite.errors import RequestError
+from suite.errors import RequestError, StagebenchError
 from suite.files import real, write_whole
 from suite.results.run_folder import RunFolder, about_of
-from suite.text import counted
+from suite.text import counted, grouped
 
-INDEX, COMPARED, DOCS, FEED = "index.html", "compared.html", "docs", "feed.xml"
+INDEX, SYSTEMS, COMPARED, DOCS, FEED = "index.html", "systems.html", "compared.html", "docs", "feed.xml"
 ATOM = "http://www.w3.org/2005/Atom"
 TITLE = "Runs of stagebench"
-TAKEN = ("badges", DOCS, INDEX, COMPARED, FEED)  # by the site itself
+TAKEN = ("badges", DOCS, INDEX, SYSTEMS, COMPARED, FEED)  # by the site itself
+FEW = 5  # problems of a run that is left out
 MOST_FOLDERS = 10_000  # are looked through for runs: a second or two, where `/` or a network home can take minutes
+
+
+class LeftOut(NamedTuple):
+    """A run that is not published."""
+
+    run: str  # its path below the folder of all
+    problems: Sequence[str]
 
 
 class Entry(NamedTuple):
@@ -53,11 +63,12 @@ def write(
     published: bool = False,
     below: Path | None = None,
     served: bool = False,
+    left_out: Sequence[LeftOut] = (),
 ) -> list[Entry]:
     """Write the site and return its runs, the latest first; RequestError for a folder that is no run.
 
     `docs` is built documentation, which is copied into it; a site that is `published` has a feed and badges. Where all
-    runs lie `below` a folder, their paths there are their addresses.
+    runs lie `below` a folder, their paths there are their addresses, and its folders of runs are systems.
     """
     if docs and not (docs / INDEX).is_file():
         raise RequestError(f"{docs} holds no index.html; build the documentation, then name the folder of its pages")
@@ -68,19 +79,55 @@ def write(
     names = [_of_path(run, below) for run in runs] if below else _names(runs)
     put = [_put(run, directory / name, name, served) for run, name in zip(runs, names, strict=True)]
     found = sorted((entry for entry, _ in put), key=lambda entry: entry.created, reverse=True)
-    sections = compared([run for _, run in put if run])
+    systems = _by_system(runs, [run for _, run in put], below)
+    pages = {SYSTEMS: systems_of(systems), COMPARED: _compared(systems)}
     if docs:
         shutil.copytree(docs, directory / DOCS, dirs_exist_ok=True)
     menu = {INDEX: "Runs"}
-    menu |= {COMPARED: "Comparison and history"} if sections else {}
+    menu |= {SYSTEMS: "Systems"} if pages[SYSTEMS] else {}
+    menu |= {COMPARED: "Comparison and history"} if pages[COMPARED] else {}
     menu |= {f"{DOCS}/{INDEX}": "Documentation"} if docs else {}
     frame = Frame(TITLE, menu if len(menu) > 1 else {}, feed=FEED if published else "", served=served)
-    write_whole(directory / INDEX, frame.page([_list(found, frame.feed)], file=INDEX))
-    if sections:
-        write_whole(directory / COMPARED, frame.page(sections, menu[COMPARED], COMPARED))
-    else:
-        (directory / COMPARED).unlink(missing_ok=True)
+    first = [_list(found, frame.feed), *([_left_out(left_out)] if left_out else [])]
+    write_whole(directory / INDEX, frame.page(first, file=INDEX))
+    for file, sections in pages.items():
+        if sections:
+            write_whole(directory / file, frame.page(sections, menu[file], file))
+        else:
+            (directory / file).unlink(missing_ok=True)
     return found
+
+
+def _by_system(
+    paths: Sequence[Path], runs: Sequence[MeasuredRun | None], below: Path | None
+) -> dict[str, list[MeasuredRun]]:
+    """Return the measured runs by the folder that they are in; "" for those of no system."""
+    systems: dict[str, list[MeasuredRun]] = {}
+    for path, run in zip(paths, runs, strict=True):
+        parts = real(path).relative_to(real(below)).parts if below else ()
+        if run:
+            systems.setdefault(parts[0] if len(parts) > 1 else "", []).append(run)
+    return systems if "" not in systems else {"": [run for several in systems.values() for run in several]}
+
+
+def _compared(systems: Mapping[str, Sequence[MeasuredRun]]) -> list[Section]:
+    """Return the comparison and the history of the runs; of several systems, of each machine by itself."""
+    runs = [(name, run) for name, several in systems.items() for run in several]
+    machines = list(grouped(runs, lambda pair: machine_of([pair[1]]) if len(systems) > 1 else ()).values())
+    sections = []
+    for number, several in enumerate(machines):
+        names = ", ".join(dict.fromkeys(name for name, _ in several))
+        own = compared([run for _, run in several])
+        if len(machines) > 1:
+            own = [section._replace(id=f"{section.id}{number}", title=f"{names}: {section.title}") for section in own]
+        sections += own
+    return sections
+
+
+def _left_out(runs: Sequence[LeftOut]) -> Section:
+    items = [[tag("strong", one.run), listing(one.problems[:FEW])] for one in runs]
+    words = f"{counted(len(runs), 'run')} left out: not whole, or altered"
+    return Section("left-out", words, [listing(items), note(UNSEEN)])
 
 
 def _list(entries: Sequence[Entry], feed_: str) -> Section:
@@ -148,14 +195,32 @@ def _plain(name: str) -> str:
     return re.sub(r"[^\w.-]+", "-", name).strip(".-") or "run"
 
 
-def publish(directory: Path, output: Path, address: str = "", docs: Path | None = None) -> list[Entry]:
-    """Write the site of all runs below a folder; `address` is where it will be, for the feed's permanent links."""
-    found = write(runs_in(directory), output, docs, published=True, below=directory)
+def publish(
+    directory: Path, output: Path, address: str = "", docs: Path | None = None
+) -> tuple[list[Entry], list[LeftOut]]:
+    """Write the site of all runs below a folder that are whole; return them, and those that are not.
+
+    `address` is where it will be, for the feed's permanent links.
+    """
+    whole, left_out = [], []
+    for run in runs_in(directory):
+        if problems := _problems(run):
+            left_out.append(LeftOut(str(real(run).relative_to(real(directory))), problems))
+        else:
+            whole.append(run)
+    found = write(whole, output, docs, published=True, below=directory, left_out=left_out)
     write_whole(output / FEED, feed(found, address))
     made(output / "badges")
     for entry in found:
         write_whole(output / entry.badge, badge("stagebench", entry.outcomes or "nothing measured"))
-    return found
+    return found, left_out
+
+
+def _problems(run: Path) -> list[str]:
+    try:
+        return [str(problem) for problem in check_run(run).problems]
+    except StagebenchError as error:
+        return [str(error)]
 
 
 def feed(entries: Sequence[Entry], address: str) -> str:

@@ -1,4 +1,4 @@
-"""A workflow of GitHub Actions that publishes a repository's runs on GitHub Pages, whenever they change."""
+"""A workflow of GitHub Actions that checks and publishes a repository's runs, and the template of such a repository."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,13 +11,33 @@ from suite.files import real, write_whole
 from suite.text import command_line
 
 PLACE = Path(".github/workflows/stagebench-pages.yml")
-HEAD = "# Publishes the runs of this repository as a site, whenever they change.\n"
+HEAD = "# Checks the runs of this repository on every branch; publishes those of the default branch as a site.\n"
+README = """# Results
+
+One folder a system, one folder a run within it:
+
+    SYSTEM/RUN/run.json, cases.json, records/, proofs/, hosts/, attempts/, bundles/
+
+Add yours in a pull request, after
+
+    stagebench run quick -o SYSTEM/quick
+    stagebench check-run SYSTEM/quick
+
+Records hold the names of hosts and the addresses of a training's ranks. The workflow checks every run and names the
+file of each that is not whole, or was altered. What a check cannot see without signatures: who measured a run, records
+that were removed, and a value that was changed wherever it is kept, with new digests.
+"""
+IGNORED = "*/*/report/\n*/*/export/\n*.partial\n.lock\n"
 # Not from a registry: stagebench is in none, and whoever took its name there would run code in the workflow.
 INSTALLING = 'pip install "${STAGEBENCH:?set this variable of the repository to what pip installs: git+https://...}"'
+# From the default branch, whatever its name is.
+DEPLOYED = (
+    "${{ !cancelled() && github.event_name == 'push' && github.ref_name == github.event.repository.default_branch }}"
+)
 OWN = Path(__file__).resolve().parents[2]  # the clone that this code runs from, or an environment's site-packages
 
 
-class Workflow(NamedTuple):
+class NewFile(NamedTuple):
     """A file for a repository, not yet written."""
 
     path: Path
@@ -32,7 +52,7 @@ class Workflow(NamedTuple):
         return True
 
 
-def workflow_of(directory: Path, docs: Path | None = None, address: str = "") -> Workflow:
+def workflow_of(directory: Path, docs: Path | None = None, address: str = "") -> NewFile:
     """Return the workflow that does in the folder's repository what `publish` does with the same arguments.
 
     RequestError for folders that the repository does not hold.
@@ -52,23 +72,36 @@ def workflow_of(directory: Path, docs: Path | None = None, address: str = "") ->
         {"uses": "actions/setup-python@v5", "with": {"python-version": "3.13"}},
         {"run": "pip install ."} if root == OWN else _with_variable("STAGEBENCH", INSTALLING),
         {"run": line + quoted(address)} if address else _with_variable("PAGES_ADDRESS", f'{line}"$PAGES_ADDRESS"'),
-        {"uses": "actions/upload-pages-artifact@v3", "with": {"path": "${{ runner.temp }}/site"}},
-        {"uses": "actions/deploy-pages@v4"},
+        # A run that is left out makes the job fail, and the others are published.
+        {
+            "uses": "actions/upload-pages-artifact@v3",
+            "if": "${{ !cancelled() }}",
+            "with": {"path": "${{ runner.temp }}/site"},
+        },
     ]
     document = {
         "name": "benchmark pages",
-        "on": "push",
-        "permissions": {"contents": "read", "pages": "write", "id-token": "write"},
+        "on": ["push", "pull_request"],
+        "permissions": {"contents": "read"},
         "jobs": {
-            "pages": {
-                "if": "github.ref_name == github.event.repository.default_branch",  # whatever its name is
+            "pages": {"runs-on": "ubuntu-latest", "steps": steps},
+            "deploy": {
+                "needs": "pages",
+                "if": DEPLOYED,
                 "runs-on": "ubuntu-latest",
+                "permissions": {"pages": "write", "id-token": "write"},
                 "environment": {"name": "github-pages"},
-                "steps": steps,
-            }
+                "steps": [{"uses": "actions/deploy-pages@v4"}],
+            },
         },
     }
-    return Workflow(root / PLACE, HEAD + yaml.safe_dump(document, sort_keys=False, width=float("inf")))
+    return NewFile(root / PLACE, HEAD + yaml.safe_dump(document, sort_keys=False, width=float("inf")))
+
+
+def template_of(directory: Path, address: str = "") -> list[NewFile]:
+    """Return the files with which a repository of results begins; RequestError for a folder in no Git repository."""
+    named = {"README.md": README, ".gitignore": IGNORED}
+    return [*(NewFile(directory / name, text) for name, text in named.items()), workflow_of(directory, None, address)]
 
 
 def quoted(*words: str | Path) -> str:

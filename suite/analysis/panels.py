@@ -13,7 +13,7 @@ from suite.analysis.rows import Row
 from suite.contracts.adapter import INFERENCE
 from suite.contracts.case import Case
 from suite.contracts.model_server import INPROCESS
-from suite.results.foreign import UNKNOWN
+from suite.results.foreign import SYSTEM, UNKNOWN
 from suite.text import grouped
 from suite.worker.case_parts import BURST, Serving
 from suite.worker.pass_kinds import SERVER
@@ -65,7 +65,8 @@ def labels(cases: Sequence[Case], titled: bool = False) -> list[Name]:
     for case, differing, own in zip(
         cases, differences(cases, TITLED if titled else ()), _own_knobs(cases), strict=True
     ):
-        plain = case.strategy in ("single", INFERENCE) and several[case.adapter, case.placement.words] == 1
+        usual = case.strategy in ("single", INFERENCE) and several[case.adapter, case.placement.words] == 1
+        plain = usual or case.strategy == UNKNOWN
         found.append(Name(called[case.adapter], " · ".join([*([] if plain else [case.strategy]), *differing, *own])))
     return found
 
@@ -160,7 +161,8 @@ def _properties(case: Case) -> dict[str, str]:
 def _own_knobs(cases: Sequence[Case]) -> list[list[str]]:
     """Return the knobs in which cases of one adapter and strategy differ, by case: other adapters have other knobs.
 
-    Where such cases of one size differ in their launchers, that is the last of them.
+    An imported case always has its system. Where such cases of one size differ in their launchers, that is the last
+    of them.
     """
     differing = {}
     for whose, kin in grouped(cases, lambda case: (case.adapter, case.strategy)).items():
@@ -171,7 +173,11 @@ def _own_knobs(cases: Sequence[Case]) -> list[list[str]]:
     sizes = {((case.adapter, case.strategy, case.placement.words), case.placement.launcher) for case in cases}
     launchers = Counter(size for size, _ in sizes)
     return [
-        [f"{key}={value}" for key, value in case.knobs.items() if key in differing[case.adapter, case.strategy]]
+        [
+            str(value) if key == SYSTEM else f"{key}={value}"
+            for key, value in case.knobs.items()
+            if key == SYSTEM or key in differing[case.adapter, case.strategy]
+        ]
         + [case.placement.launcher] * (launchers[case.adapter, case.strategy, case.placement.words] > 1)
         for case in cases
     ]

@@ -15,15 +15,16 @@ from suite.cli.check_hosts import check_hosts
 from suite.cli.comm import comm
 from suite.cli.compare import compare, history
 from suite.cli.doctor import doctor
-from suite.cli.output import report_next, say
+from suite.cli.output import report_next, say, say_wrapped, show_json
 from suite.cli.predict import WithSettings, predict
 from suite.cli.run import run
 from suite.cli.show import show
 from suite.cli.verify import verify
 from suite.errors import RequestError
 from suite.plugins import call, manager
-from suite.text import chosen, command_line
+from suite.text import chosen, command_line, counted
 
+MOST_PROBLEMS = 20  # lines about a run folder
 WIDE = {"max_content_width": 120}  # columns of help, where the terminal has them
 NEXT = """{folder} is an installable package of stubs, each of which says what to write. Go on with
 
@@ -62,7 +63,7 @@ def build() -> typer.Typer:
     for name, group in (("list", listing.group), ("data", data.group)):
         app.add_typer(group, name=name)
     commands: list[Callable[..., None]] = [doctor, verify, run, show, comm, check_hosts, compare, history, predict]
-    commands += [collect, export_network, new_adapter]
+    commands += [collect, check_run, export_network, new_adapter]
     for command in commands:
         app.command(cls=WithSettings if command is predict else None)(command)
     for _, whose in call(manager(), "stagebench_commands", app=app):
@@ -103,6 +104,30 @@ def collect(
 
     count = joined(runs, output)
     say(f"{output}: {count} records of {len(runs)} runs\n{report_next(output)}")
+
+
+def check_run(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, measured here or elsewhere.")],
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")] = False,
+) -> None:
+    """Check that run folders are whole and unaltered; exit code 0: they are, 1: some file is not, 2: not a run."""
+    from suite.analysis.check_run import UNSEEN
+    from suite.analysis.check_run import check_run as checked
+
+    found = [checked(run) for run in runs]
+    if json:
+        show_json([one.to_dict() for one in found])
+    for one in () if json else found:
+        problems = counted(len(one.problems), "problem")
+        say(f"{one.folder.path}: {problems if one.problems else f'whole and unaltered, {one.records} records'}")
+        marked = [f"{count} of its cases marked {mark}" for mark, count in one.marks.items()]
+        for line in (*one.problems[:MOST_PROBLEMS], *marked, *one.notes):
+            say(f"  {line}")
+        if len(one.problems) > MOST_PROBLEMS:
+            say(f"  and {len(one.problems) - MOST_PROBLEMS} more: --json")
+    if not json:
+        say_wrapped(UNSEEN)
+    raise typer.Exit(int(any(one.problems for one in found)))
 
 
 def export_network(

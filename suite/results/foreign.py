@@ -20,10 +20,11 @@ from suite.errors import RequestError
 from suite.files import usable, write_whole
 from suite.results.records import COMM, TRAINING, About, CaseEntry, PossibleCase
 from suite.results.run_folder import RunFolder
-from suite.results.stored import FORMAT, Format, Stored, read
+from suite.results.stored import Sealed, Stored, read
 
 FILE = "foreign.json"
 UNKNOWN = "unknown"  # a value that a program did not print
+SYSTEM = "system"  # the knob of an imported case that names its machine, or its accelerator
 SAID = ("adapter", "strategy", "workload", "batch", "data", "precision", "tuning", "optimiser")
 SAID_OF_LINKS = ("backend", "operation", "counts", "dtype")
 REMEDY = "import the results again, into a new folder"
@@ -67,10 +68,9 @@ class Exchange(Stored):
     origin: Origin
 
 
-class Imported(Stored):
+class Imported(Sealed):
     """foreign.json: the results of either kind, in file order."""
 
-    format: Format = FORMAT
     speeds: tuple[Speed, ...] = ()
     exchanges: tuple[Exchange, ...] = ()
 
@@ -92,8 +92,9 @@ def stated(case: Case) -> dict[str, Any]:
     place = {name: values["placement"][name] for name in ("nodes", "ranks_per_node", "devices", "device")}
     if case.collective:
         return {name: values["collective"][name] for name in SAID_OF_LINKS} | {"placement": place}
-    repeat = {"input": {"repeat": case.input.repeat}} if case.input.repeat > 1 else {}
-    return {name: values[name] for name in SAID if values[name] != UNKNOWN} | {"placement": place} | repeat
+    more = {"input": {"repeat": case.input.repeat}} if case.input.repeat > 1 else {}
+    more |= {"knobs": case.knobs} if case.knobs else {}
+    return {name: values[name] for name in SAID if values[name] != UNKNOWN} | {"placement": place} | more
 
 
 def write(results: Sequence[Speed | Exchange], path: Path, command: tuple[str, ...]) -> None:
@@ -110,6 +111,6 @@ def write(results: Sequence[Speed | Exchange], path: Path, command: tuple[str, .
     with usable(path):
         path.mkdir(parents=True, exist_ok=True)
     content = Imported(speeds=speeds, exchanges=exchanges)
-    write_whole(path / FILE, content.model_dump_json(indent=1) + "\n")
+    write_whole(path / FILE, content.text)
     folder.write_cases({one.case.id: CaseEntry(id=one.case.id, case=one.case) for one in results}.values())
     folder.write_about(about)

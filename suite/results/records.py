@@ -21,7 +21,7 @@ from suite.processes.evidence import Login
 from suite.processes.hosts import this_machine
 from suite.processes.watchdog import Limits, Stopped
 from suite.results.rank_report import Rank
-from suite.results.stored import FORMAT, FileName, Finite, Format, Kept, Stored, intact, sealed
+from suite.results.stored import FORMAT, FileName, Finite, Format, Kept, Sealed, Stored, intact, sealed
 from suite.worker.machine import cores
 from suite.worker.messages import Hello, Machine, Memory, ProofLosses
 from suite.worker.pass_kinds import TRAIN
@@ -42,10 +42,9 @@ def _moment(text: str) -> str:
 Moment = Annotated[str, AfterValidator(_moment)]  # ISO 8601, UTC; "": unknown
 
 
-class About(Stored):
+class About(Sealed):
     """run.json: which run this is."""
 
-    format: Format = FORMAT
     method: int = METHOD
     kind: Annotated[str, StringConstraints(pattern="^(foreign )?(training|comm)$")] = TRAINING
     id: str = ""  # the run's id, which its records name
@@ -85,18 +84,17 @@ class CaseEntry(Stored):
     reason: str = ""
 
 
-class Cases(Stored):
+class Cases(Sealed):
     """cases.json: the plan as resolved."""
 
-    format: Format = FORMAT
+    plan: str = ""  # the digest of plan.toml; "": there is none
     scale: str | None = None  # the plan's scale profile (`--scale`); None: the plan itself
     cases: tuple[CaseEntry, ...]
 
 
-class Host(Stored):
+class Host(Sealed):
     """hosts/NAME.json: a host of the run, as this process found it or as its ranks reported it."""
 
-    format: Format = FORMAT
     host: FileName  # its name
     machine: Kept[Machine]
     cores: int | None = None  # cores that a process may use
@@ -143,11 +141,9 @@ class Evidence(Stored):
     limits: Limits | None = None
 
 
-class Record(Stored):
+class Record(Sealed):
     """records/ID-rN.json: one process group of one case."""
 
-    format: Format = FORMAT
-    digest: str = ""  # of the file's text with "" here
     run: str = ""  # the run's id
     plan: str = ""  # the digest of the run's plan.toml
     method: int = METHOD
@@ -265,7 +261,11 @@ class Proof(Subject, Verdict):
         """Return why a file, with this text, is not the proof that its name promises; None if it is."""
         if self.key != path.stem:
             return f"it holds the proof {self.key}, and its name is another one's"
-        return None if intact(text, self.digest) else "it was changed after it was written"
+        if not intact(text, self.digest):
+            return "it was changed after it was written"
+        beyond = self.worst is not None and not self.worst.error <= self.worst.tolerance
+        failed = beyond or (self.identity is not None and not self.identity.passed)
+        return "it passed, and its worst error or its float64 did not" if self.passed and failed else None
 
 
 def this_host() -> Host:

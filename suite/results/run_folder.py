@@ -28,14 +28,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 from uuid import uuid4
 
-from pydantic import BaseModel
-
 from suite.errors import RequestError, StoreError, may_pass
 from suite.files import ROOM, disk, file_name, flush_folder, locked, probe, real, stands, usable, write_whole
 from suite.plan.read import differences
 from suite.results.invariants import broken
 from suite.results.records import METHOD, TRAINING, About, CaseEntry, Cases, Host, Proof, Record
-from suite.results.stored import CASES, SMALL, intact, outsized, read, readable, sealed, text_of, understood
+from suite.results.stored import CASES, SMALL, Sealed, intact, outsized, read, readable, text_of, understood
 from suite.text import shown
 from workloads.graph import Graph
 
@@ -129,7 +127,7 @@ class RunFolder:
         own, others = self.about.id, Counter[str]()
         for name in self.record_names():
             try:
-                record, text = self._written(self.path / "records" / name)
+                record, text = self.written(self.path / "records" / name)
             except StoreError:
                 continue
             if record.run == own:
@@ -184,14 +182,19 @@ class RunFolder:
         return about_of(self.path)
 
     @property
+    def resolved(self) -> Cases:
+        """The plan as resolved: cases.json."""
+        return read(self.path / "cases.json", Cases, OF_CASES, CASES)
+
+    @property
     def scale(self) -> str | None:
         """The scale profile under which the plan was resolved; None: the plan itself."""
-        return self._cases().scale
+        return self.resolved.scale
 
     @property
     def cases(self) -> tuple[CaseEntry, ...]:
         """Every case of the run, in the plan's order."""
-        return self._cases().cases
+        return self.resolved.cases
 
     def attempt(self, case_id: str, repeat: int | str) -> Path:
         """Return an attempt's folder, made if necessary, links removed; StoreError if the disk refuses or is full."""
@@ -232,31 +235,35 @@ class RunFolder:
 
     def proofs(self) -> dict[str, Proof]:
         """Return the proofs by key; StoreError for a file that holds another proof or was changed."""
-        proofs = {}
-        for path in sorted((self.path / "proofs").glob("*.json")):
-            text = text_of(path, OF_A_PROOF, SMALL)
-            proof = understood(text, path, Proof, OF_A_PROOF)
-            misfit = proof.misfit(path, text)
-            if misfit:
-                raise StoreError(f"{path}: {misfit}; {OF_A_PROOF}")
-            proofs[path.stem] = proof
-        return proofs
+        return {path.stem: self.proof(path) for path in sorted((self.path / "proofs").glob("*.json"))}
+
+    @staticmethod
+    def proof(path: Path) -> Proof:
+        """Return the proof of a file; errors as of `proofs`."""
+        text = text_of(path, OF_A_PROOF, SMALL)
+        proof = understood(text, path, Proof, OF_A_PROOF)
+        if misfit := proof.misfit(path, text):
+            raise StoreError(f"{path}: {misfit}", OF_A_PROOF)
+        return proof
 
     def hosts(self) -> dict[str, Host]:
         """Return the hosts by name; StoreError for a file that holds another host."""
-        hosts = {}
-        for path in sorted((self.path / "hosts").glob("*.json")):
-            hosts[path.stem] = host = read(path, Host, OF_A_HOST, SMALL)
-            if host.host != path.stem:
-                raise StoreError(f"{path} holds the host {shown(host.host)}; {OF_A_HOST}")
-        return hosts
+        return {path.stem: self.host(path) for path in sorted((self.path / "hosts").glob("*.json"))}
+
+    @staticmethod
+    def host(path: Path) -> Host:
+        """Return the host of a file; errors as of `hosts`."""
+        host = read(path, Host, OF_A_HOST, SMALL)
+        if host.host != path.stem:
+            raise StoreError(f"{path} holds the host {shown(host.host)}", OF_A_HOST)
+        return host
 
     def write_about(self, about: About) -> None:
         self._write("run.json", about)
 
     def write_cases(self, entries: Collection[CaseEntry], scale: str | None = None) -> None:
         """Write cases.json; RequestError if the cases are too many to be read again."""
-        self._write("cases.json", Cases(scale=scale, cases=tuple(entries)))
+        self._write("cases.json", Cases(scale=scale, plan=self.plan_digest, cases=tuple(entries)))
 
     def write_record(self, record: Record) -> None:
         """Write a record as this run's, and the hosts that its ranks reported if they are not known yet.
@@ -269,8 +276,7 @@ class RunFolder:
             raise StoreError(
                 f"{path.parent} is gone, and {path.name} cannot be written; put the run folder back to go on"
             )
-        named = record.but(digest="", run=self._identity.run, plan=self._identity.plan)
-        text = readable(sealed(named.model_dump_json(indent=1) + "\n"))
+        text = readable(record.but(run=self._identity.run, plan=self._identity.plan).text)
         if os.path.lexists(path) and self._valid(path) is None:
             self._keep_aside(path)
         write_whole(path, text)
@@ -287,9 +293,6 @@ class RunFolder:
     def write_host(self, host: Host) -> None:
         self._write(f"hosts/{host.host}.json", host)
 
-    def _cases(self) -> Cases:
-        return read(self.path / "cases.json", Cases, OF_CASES, CASES)
-
     def _place(self, case_id: str, repeat: int) -> Path:
         return self.path / "records" / f"{case_id}-r{repeat}.json"
 
@@ -299,20 +302,19 @@ class RunFolder:
         StoreError if the disk fails for now: the record may be valid.
         """
         try:
-            found, text = self._written(path)
+            found, text = self.written(path)
         except StoreError as error:
             if may_pass(error):
                 raise StoreError(error.args[0], UNREAD) from error.__cause__
             self.invalid[path.name] = str(error).replace(f"{self.path}{os.sep}", "")
             return None
-        misfit = self._misfit(found, path, text) or broken(found)
-        if misfit:
+        if misfit := self.misfit(found, path, text):
             self._refuse(path, misfit)
             return None
         self.invalid.pop(path.name, None)  # it may have been replaced since it was read last
         return found
 
-    def _written(self, path: Path) -> tuple[Record, bytes]:
+    def written(self, path: Path) -> tuple[Record, bytes]:
         """Return a file's record, of any run, and the file's text; StoreError if it holds no record."""
         text = text_of(path, OF_A_RECORD)
         return understood(text, path, Record, OF_A_RECORD, free=True), text
@@ -339,8 +341,8 @@ class RunFolder:
         folder = self.path / "records"
         return sorted(name for name in os.listdir(folder) if name.endswith(".json")) if folder.is_dir() else []
 
-    def _misfit(self, record: Record, path: Path, text: bytes) -> str | None:
-        """Return why a record does not belong to this run and this place, or was changed; None if it does."""
+    def misfit(self, record: Record, path: Path, text: bytes) -> str | None:
+        """Return why a record does not belong to this run and this place, was changed or cannot be; None if valid."""
         identity = self._identity
         if path.name != f"{record.case_id}-r{record.repeat}.json":
             return f"it holds repeat {record.repeat} of the case {record.case_id}, and its name is another one's"
@@ -351,26 +353,31 @@ class RunFolder:
         if record.run != identity.run:
             return f"it belongs to another run ({record.run})"
         if record.plan == identity.plan:
-            return None
+            return broken(record)
         return "it belongs to another plan" if identity.plan else "it belongs to a plan, and there is no plan.toml"
 
     @cached_property
     def _identity(self) -> Identity:
         """The run's identity, read once, and again after one of its files was written."""
-        plan, cases = self.path / "plan.toml", {}
-        digest = hashlib.sha256(text_of(plan, OF_THE_RUN)).hexdigest()[:32] if plan.is_file() else ""
+        cases = {}
         if (self.path / "cases.json").exists():
             cases = {entry.id: entry.case for entry in self.cases}
-        return Identity(self.about.id, digest, cases)
+        return Identity(self.about.id, self.plan_digest, cases)
 
-    def _write(self, name: str, content: BaseModel) -> None:
+    @property
+    def plan_digest(self) -> str:
+        """The digest of plan.toml; "" without one."""
+        plan = self.path / "plan.toml"
+        return hashlib.sha256(text_of(plan, OF_THE_RUN)).hexdigest()[:32] if plan.is_file() else ""
+
+    def _write(self, name: str, content: Sealed) -> None:
         """Write one JSON file completely or not at all.
 
         StoreError if the disk refuses, RequestError if the file would be too large to be read again.
         """
         if name in ("run.json", "cases.json"):
             self.__dict__.pop("_identity", None)
-        text, path = (content.model_dump_json(indent=1) + "\n").encode(), self.path / name
+        text, path = content.text.encode(), self.path / name
         if outsized(text, CASES):  # only cases.json grows so large
             raise RequestError(
                 f"{path} would have {len(text)} bytes, and {CASES} are read; make several runs of its cases"

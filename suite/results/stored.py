@@ -43,6 +43,18 @@ class Stored(BaseModel):
         return type(self).model_validate({**dict(self), **changes})
 
 
+class Sealed(Stored):
+    """A whole file of a run folder, with the digest of its text."""
+
+    format: Format = FORMAT
+    digest: str = ""  # of the file's text with "" here
+
+    @property
+    def text(self) -> str:
+        """The text of its file, with its digest."""
+        return sealed(self.model_copy(update={"digest": ""}).model_dump_json(indent=1) + "\n")
+
+
 class AsFields:
     """Marks a worker's NamedTuple within a stored type: checked like one, and written as an object of its fields."""
 
@@ -106,12 +118,12 @@ def text_of(path: Path, remedy: str, largest: int = LARGEST, kind: type[Stageben
     """Return a file's text; an error of the `kind` if it cannot be read, or is too large (see `outsized`)."""
     with disk(f"cannot read {path}", remedy, kind):
         if not path.is_file():  # reading from a pipe would never end
-            raise kind(f"{path} is no file; {remedy}")
+            raise kind(f"{path} is no file", remedy)
         if (size := path.stat().st_size) > largest:
-            raise kind(f"{path} has {size} bytes, more than any that was written; {remedy}")
+            raise kind(f"{path} has {size} bytes, more than any that was written", remedy)
         text = path.read_bytes()
     if outsized(text, largest):
-        raise kind(f"{path} has more values than any that was written; {remedy}")
+        raise kind(f"{path} has more values than any that was written", remedy)
     return text
 
 
@@ -145,9 +157,9 @@ def object_of(text: bytes, path: Path, remedy: str) -> dict[str, Any]:
     try:
         found = json.loads(text, parse_constant=_refused, parse_int=_whole)
     except (ValueError, RecursionError) as error:
-        raise StoreError(f"{path} is not readable JSON ({error}); {remedy}") from error
+        raise StoreError(f"{path} is not readable JSON ({error})", remedy) from error
     if not isinstance(found, dict):
-        raise StoreError(f"{path} holds no JSON object; {remedy}")
+        raise StoreError(f"{path} holds no JSON object", remedy)
     return found
 
 
@@ -167,7 +179,7 @@ def parsed(kind: type[Part], text: bytes | str, path: Path, remedy: str) -> Part
     try:
         return kind.model_validate_json(text, strict=True)  # strict: no text is converted to a number
     except ValidationError as error:
-        raise StoreError(f"{path}: {misfit(error)}; {remedy}") from error
+        raise StoreError(f"{path}: {misfit(error)}", remedy) from error
 
 
 def misfit(error: ValidationError) -> str:
@@ -199,7 +211,7 @@ def understood(text: bytes, path: Path, kind: type[Part], remedy: str, free: boo
         check_format(object_of(text, path, remedy).get("format"), path, remedy)
         return parsed(kind, text, path, remedy)
     except RecursionError:
-        raise StoreError(f"{path} has values within values within values, too many; {remedy}") from None
+        raise StoreError(f"{path} has values within values within values, too many", remedy) from None
 
 
 def check_format(written: Any, path: Path, remedy: str) -> None:
@@ -212,7 +224,7 @@ def check_format(written: Any, path: Path, remedy: str) -> None:
         later = isinstance(written, int) and written > FORMAT
         remedy = "read it with the version that wrote it" if later else "measure it again, into a new folder"
         kind = RequestError
-    raise kind(f"{path} {named}, and this stagebench reads format {FORMAT}; {remedy}")
+    raise kind(f"{path} {named}, and this stagebench reads format {FORMAT}", remedy)
 
 
 ESCAPES = (b"\\u", b"\\b", b"\\f", b"\\r")  # JSON's, of control characters

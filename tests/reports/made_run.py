@@ -207,6 +207,8 @@ class MadeRun:
         if name.startswith("records/"):
             own = self.folder._identity
             text = sealed(json.dumps({**content, "digest": "", "run": own.run, "plan": own.plan}))
+        elif name == "cases.json":
+            text = sealed(json.dumps({"digest": "", "plan": self.folder.plan_digest, **content}))
         elif name.startswith("proofs/"):
             text = sealed(json.dumps({**content, "digest": ""}))
         (self.folder.path / name).write_text(text)

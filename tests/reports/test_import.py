@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from suite.errors import RequestError
 from suite.results.foreign import write
 from suite.results.run_folder import RunFolder
 from tests.reports.parsed import Page
+from tests.support.errors import raising
 
 PRINTED = Path(__file__).parents[1] / "fixtures" / "foreign"
 
@@ -30,6 +32,8 @@ def of(name: str, framework: str | None = None) -> tuple[Result, ...]:
     return read(PRINTED / name, framework).results
 
 
+TIMM = ("benchmark-train-amp-nhwc-pt112-cu113-rtx3090.csv", "benchmark-infer-amp-nchw-pt291-cu130-5090-dynamo.csv")
+LAMBDA = "pytorch-train-throughput-fp16.csv"
 ARTICLE = [PRINTED / f"{framework}_results.txt" for framework in ("pytorch", "tensorflow")]
 
 
@@ -46,12 +50,24 @@ def article(tmp_path: Path) -> Path:
         ("tf_cnn_benchmarks.log", None, "tensorflow/horovod resnet50 1 rank batch 32 imagenet (synthetic)", 300.1),
         ("tf_cnn_benchmarks.log", None, "tensorflow/horovod resnet50 2 ranks batch 32 imagenet (synthetic)", 541.0),
         ("horovod.log", "pytorch", "pytorch/horovod resnet50 4 ranks batch 32 synthetic", 400.0),
+        # All epochs' samples over all epochs' seconds; the log's own throughput is within 0.1 %.
+        (
+            "mlperf_resnet.txt",
+            "mxnet",
+            "mxnet/unknown resnet50 8 ranks batch 408 unknown",
+            3 * 1281167 / (65.238 + 61.676 + 61.685),
+        ),
+        (TIMM[0], None, "pytorch/single resnet50 1 rank batch 512 synthetic", 1218.01),
+        (TIMM[1], None, "pytorch/inference resnet50 1 rank batch 1024 synthetic", 24613.55),
+        (LAMBDA, None, "pytorch/unknown resnet50 1 rank batch 448 unknown", 905.0),
+        (LAMBDA, None, "pytorch/unknown resnet50 2 ranks batch 448 unknown", 2468.0),
     ],
 )
 def test_a_speed_is_read_with_what_the_output_says_of_it(name, framework, label, rate):
     rates = [one.samples_per_second for one in of(name, framework) if one.case.label == label]
     assert rates[0] == pytest.approx(rate, rel=1e-6)
-    assert {one.case.precision for one in of(name, framework)} == {"unknown"}
+    known = {TIMM[0]: "amp", TIMM[1]: "amp", LAMBDA: "float16"}
+    assert {one.case.precision for one in of(name, framework)} == {known.get(name, "unknown")}
 
 
 def test_nccl_tests_are_links_with_their_own_bus_bandwidth(tmp_path: Path) -> None:
@@ -281,3 +297,44 @@ def test_a_terminal_shows_them_with_their_mark(article, tmp_path, capsys):
     assert " 3,932 " in printed, "bus MB/s: 3.93 GB/s, as the file says"
     with pytest.raises(RequestError, match="measured peak"):
         show(tmp_path / "one", roofline=True)
+
+
+def test_published_figures_are_named_by_their_machines_and_by_no_others(tmp_path: Path) -> None:
+    """A first visitor looks for a GPU; two of them are never one case."""
+    files = [PRINTED / name for name in ("mlperf_resnet.txt", *TIMM, LAMBDA)]
+    import_(files, tmp_path / "runs" / "published", None)
+    rows = summarise(RunFolder.open(tmp_path / "runs" / "published", None))
+    systems = {row.case.knobs["system"] for row in rows}
+    assert systems == {"Dell 1xDSS8440x8A100-PCIE-40GB", "rtx3090", "5090", "RTX 3090", "RTX 4090"}
+    assert {(row.outcome, row.sound, row.against) for row in rows} == {("foreign", False, None)}
+    assert len({row.id for row in rows}) == len(rows) == 1 + 8 + 3 * 5
+    (mlperf, *_) = rows
+    assert mlperf.to_dict()["case"]["knobs"] == {"system": "Dell 1xDSS8440x8A100-PCIE-40GB"}
+    assert len(mlperf.rates.steps) == 3
+    publish(tmp_path / "runs", tmp_path / "site")
+    pages = "".join(Page(page.read_text()).text for page in (tmp_path / "site" / "published").glob("*.html"))
+    for system in systems:
+        assert system in pages
+    assert not (tmp_path / "site" / "systems.html").exists(), "foreign figures are compared with nothing"
+
+
+def test_a_table_without_its_batch_sizes_and_a_log_without_its_devices_are_refused(tmp_path: Path) -> None:
+    shutil.copy(PRINTED / LAMBDA, tmp_path)
+    with raising(RequestError, tmp_path / LAMBDA, 2, "pytorch-train-bs-fp16.csv"):
+        read(tmp_path / LAMBDA, None)
+    log = (PRINTED / "mlperf_resnet.txt").read_text()
+    path = tmp_path / "log.txt"
+    path.write_text(log.replace("d_batch_size", "batch"))
+    with raising(RequestError, path, log.count("\n")):
+        read(path, None)
+    path.write_text(log.replace('"success"', '"aborted"'))
+    with raising(RequestError, path, log.count("\n"), "aborted"):
+        read(path, None)
+    path.write_text(log.replace('"key": "run_stop"', '"key": "run_st'))
+    with raising(RequestError, path, log.count("\n")):
+        read(path, None)
+    path.write_text(
+        f"{log}{log}".replace('"global_batch_size", "value": 3264', '"global_batch_size", "value": 6528', 1)
+    )
+    found = [(one.case.placement.ranks, one.case.batch) for one in read(path, None).results]
+    assert found == [(16, 408), (8, 408)]

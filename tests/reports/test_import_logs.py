@@ -90,6 +90,41 @@ def horovod(model: str = "resnet50", devices: int = 4, each: float = 100.0) -> L
     return Log(text, ((f"horovod/horovod {model} {place} batch 32 synthetic", round(each * devices, 1)),))
 
 
+def mlperf(network: str = "resnet", devices: int = 8, ms: tuple[int, ...] = (5000,), status: str = "success") -> Log:
+    now, lines = 1_621_390_023_063, []
+
+    def event(key: str, value: Any = None, **more: Any) -> None:
+        content = {"namespace": "", "time_ms": now, "event_type": "POINT_IN_TIME", "key": key, "value": value}
+        lines.append(f":::MLLOG {json.dumps({**content, 'metadata': {'file': 'a.py', 'lineno': 7, **more}})}")
+
+    for key, value in (("submission_benchmark", network), ("submission_org", "Dell"), ("submission_platform", "X")):
+        event(key, value)
+    for _ in range(2):  # of two ranks
+        event("init_start")
+        event("global_batch_size", 32 * devices)
+    event("number_of_nodes", 1)
+    event("accelerators_per_node", devices)
+    event("run_start")
+    event("train_samples", 10_000)
+    for number, each in enumerate(ms):
+        event("epoch_start", epoch_num=number)
+        now += each
+        lines.append("Node[0] Speed: 20766.49 samples/sec")
+        event("epoch_stop", epoch_num=number)
+    event("run_stop", status=status)
+    name = {"resnet": "resnet50"}.get(network, network)
+    place = f"{devices} {'rank' if devices == 1 else 'ranks'}"
+    result = (f"mlperf/unknown {name} {place} batch 32 unknown", 1e7 * len(ms) / sum(ms))
+    return Log("\n".join(lines) + "\n", (result,) if status == "success" else (), int(status != "success"))
+
+
+def timm(rows: list[tuple[str, float, int]]) -> Log:
+    text = "model,train_samples_per_sec,train_step_time,train_batch_size,train_img_size,param_count\n"
+    text += "".join(f"{name},{rate},41.68,{batch},224,2.04\n" for name, rate, batch in rows)
+    labels = [(f"pytorch/single {name} 1 rank batch {batch} synthetic", rate) for name, rate, batch in rows]
+    return Log(text, tuple(labels))
+
+
 CRASHED = st.sampled_from(
     [
         "",
@@ -143,6 +178,19 @@ def speed_logs() -> st.SearchStrategy[Log]:
     )
 
 
+def published_logs() -> st.SearchStrategy[Log]:
+    names, rates = (
+        st.sampled_from(["resnet50", "vit_base.augreg_in1k"]),
+        st.floats(1, 9999).map(lambda rate: round(rate, 2)),
+    )
+    times = st.lists(st.integers(1000, 10**7), min_size=1, max_size=3).map(tuple)
+    networks, statuses = st.sampled_from(["resnet", "bert"]), st.sampled_from(["success", "success", "aborted"])
+    return st.one_of(
+        st.builds(mlperf, networks, st.sampled_from([1, 8]), times, statuses),
+        st.builds(timm, st.lists(st.tuples(names, rates, st.sampled_from([64, 512])), min_size=1, max_size=4)),
+    )
+
+
 def values(results: Any) -> list[tuple[str, float]]:
     return [(one.case.label, one.seconds if isinstance(one, Exchange) else one.samples_per_second) for one in results]
 
@@ -152,7 +200,9 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("logs") / "slurm-17.out"
 
 
-@pytest.mark.parametrize("logs", [nccl_logs(), speed_logs()], ids=["exchanges", "speeds"])
+@pytest.mark.parametrize(
+    "logs", [nccl_logs(), speed_logs(), published_logs()], ids=["exchanges", "speeds", "published"]
+)
 def test_joined_and_prefixed_logs_give_what_each_gives_by_itself(path: Path, logs: st.SearchStrategy[Log]) -> None:
     @settings(max_examples=150, deadline=None)
     @given(st.lists(st.tuples(CRASHED, logs, PREFIXES), min_size=1, max_size=5), CRASHED)
@@ -161,7 +211,7 @@ def test_joined_and_prefixed_logs_give_what_each_gives_by_itself(path: Path, log
         path.write_text("\n".join([*lines, *last.splitlines()]))
         wanted = sorted(result for _, log, _ in parts for result in log.results)
         if not wanted:
-            with pytest.raises(RequestError, match=r"no operation that|numbers of type|only trainings"):
+            with pytest.raises(RequestError, match=r"no operation that|numbers of type|only (trainings|runs)"):
                 read(path, None)
             return
         found = read(path, None)
@@ -171,6 +221,8 @@ def test_joined_and_prefixed_logs_give_what_each_gives_by_itself(path: Path, log
         assert len(found.skipped) == sum(log.skipped for _, log, _ in parts)
         text = path.read_text().split("\n")
         for one in found.results:
+            if one.origin.program == "MLPerf training":
+                continue  # it prints times
             told_there = re.findall(r"[\d.]+", text[one.origin.line - 1])
             number = one.bytes if isinstance(one, Exchange) else one.samples_per_second
             assert number in [float(each) for each in told_there if each.strip(".").count(".") < 2 and each.strip(".")]

@@ -1,5 +1,6 @@
 """Several runs on one site, published and served."""
 
+import re
 import shutil
 import threading
 from collections.abc import Iterator
@@ -10,13 +11,17 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+import typer
 
 from reports.command import import_
+from reports.command import publish as publish_command
 from reports.pages import compared
 from reports.site import many
 from reports.site.many import ATOM, publish, runs_in
 from reports.site.serve import Server
 from suite.errors import RequestError
+from suite.results.records import Host
+from suite.worker.messages import Machine
 from tests.reports import made_experiments
 from tests.reports.made_run import MadeRun, case_of
 from tests.reports.parsed import Page
@@ -43,7 +48,7 @@ def results(tmp_path: Path) -> Path:
 
 
 def test_every_run_has_a_permanent_address_a_badge_and_an_entry_in_the_feed(results: Path, tmp_path: Path) -> None:
-    found = publish(results, tmp_path / "site", "https://bench.example/pages")
+    found, _ = publish(results, tmp_path / "site", "https://bench.example/pages")
     assert {entry.folder for entry in found} == {"a--quick", "b--quick"}
     first = Page((tmp_path / "site" / "index.html").read_text())
     assert {"a--quick/index.html", "b--quick/index.html"} <= set(first.addresses)
@@ -62,25 +67,25 @@ def test_every_run_has_a_permanent_address_a_badge_and_an_entry_in_the_feed(resu
 
 @pytest.mark.parametrize("created", ["2026-11-22T10:00:00+00:00", "2020-11-22T10:00:00+00:00"])
 def test_a_run_takes_no_other_one_s_address_nor_leaves_its_own_to_another(results, tmp_path, created):
-    before = {entry.folder: entry.created for entry in publish(results, tmp_path / "site")}
+    before = {entry.folder: entry.created for entry in publish(results, tmp_path / "site")[0]}
     new = MadeRun(results / "0" / "quick")
     new.refuse(case_of(), None, "")
     new.folder.write_about(new.folder.about.but(created=created))
-    after = {entry.folder: entry.created for entry in publish(results, tmp_path / "site")}
+    after = {entry.folder: entry.created for entry in publish(results, tmp_path / "site")[0]}
     assert after == {**before, "0--quick": created}
     shutil.rmtree(results / "a")
-    assert {entry.folder for entry in publish(results, tmp_path / "site")} == {"0--quick", "b--quick"}
+    assert {entry.folder for entry in publish(results, tmp_path / "site")[0]} == {"0--quick", "b--quick"}
 
 
 def test_an_address_is_that_of_its_path_alone(tmp_path: Path) -> None:
     paths = ["a/b-c", "a-b/c", "a--b/c", "a/b--c", "a-/b", "a/-b", "x y", "x-y", "docs", "badges"]
     for path in paths:
         MadeRun(tmp_path / "all" / path).refuse(case_of(), None, "")
-    together = {entry.folder for entry in publish(tmp_path / "all", tmp_path / "site")}
+    together = {entry.folder for entry in publish(tmp_path / "all", tmp_path / "site")[0]}
     alone = set()
     for path in paths:
         shutil.copytree(tmp_path / "all" / path, tmp_path / "alone" / path)
-        alone |= {entry.folder for entry in publish(tmp_path / "alone", tmp_path / "single")}
+        alone |= {entry.folder for entry in publish(tmp_path / "alone", tmp_path / "single")[0]}
         shutil.rmtree(tmp_path / "alone")
     assert alone == together
     assert len(together) == len(paths)
@@ -90,7 +95,7 @@ def test_an_address_is_that_of_its_path_alone(tmp_path: Path) -> None:
 def test_a_run_that_leads_nobody_still_has_a_summary_and_a_badge(tmp_path: Path) -> None:
     import_([PRINTED / "all_reduce_perf.txt"], tmp_path / "runs" / "nccl", None)
     made_experiments.time_to_train(tmp_path / "runs" / "trained")
-    entries = {entry.folder: entry for entry in publish(tmp_path / "runs", tmp_path / "site")}
+    entries = {entry.folder: entry for entry in publish(tmp_path / "runs", tmp_path / "site")[0]}
     assert (entries["nccl"].title, entries["nccl"].outcomes) == ("Imported: nccl-tests", "1 foreign")
     feed = ElementTree.parse(tmp_path / "site" / "feed.xml")
     summaries = {one.text for one in feed.iter(f"{{{ATOM}}}summary")}
@@ -236,3 +241,44 @@ def test_what_cannot_be_shown_is_an_answer_and_the_next_one_is_a_page(served: Si
     assert "run.json is not readable JSON" in text
     about.write_bytes(whole)
     assert served.ask("/run/index.html")[0] == 200
+
+
+def test_a_folder_of_systems_has_a_table_of_what_they_are_and_who_leads_at_equal_settings(tmp_path: Path) -> None:
+    made(tmp_path / "all" / "node" / "old", "pytorch", day=20)
+    made(tmp_path / "all" / "node" / "new", "pytorch", "caffempi", day=21)
+    laptop = made(tmp_path / "all" / "laptop" / "quick", "pytorch", day=22, slower=3.0)
+    laptop.add(case_of("pytorch", "resnet50"), slower=0.1)  # without a proof it is compared with nothing
+    made(tmp_path / "all" / "node" / "resnet", day=20).proven(case_of("pytorch", "resnet50"))
+    laptop.folder.write_host(Host(host="bench", cores=8, machine=Machine(cpu="i7", memory_bytes=2**34)))
+    found, left_out = publish(tmp_path / "all", tmp_path / "site")
+    assert (len(found), left_out) == (4, [])
+    text = Page((tmp_path / "site" / "systems.html").read_text()).text
+    assert "2 systems, 1 setting in common" in text
+    assert "node AMD EPYC 7B13 2 1 \u00d7 NVIDIA H100 8 GiB PyTorch, Caffe-MPI style 2026-11-21 3 runs alexnet" in text
+    assert "laptop i7 8 16 GiB PyTorch 2026-11-22 1 run " in text
+    leads = re.findall(r"(node|laptop) (?:PyTorch|Caffe-MPI style) \S+ \S+ … \S+ (\d+) % (leads|slower)", text)
+    assert [(system, verdict) for system, _, verdict in leads] == [
+        ("node", "leads"),
+        ("node", "slower"),
+        ("laptop", "slower"),
+    ]
+    compared_ = Page((tmp_path / "site" / "compared.html").read_text())
+    assert any(heading.startswith("node: node--new is ") for heading in compared_.headings)
+    assert "laptop--quick against" not in compared_.text, "another machine's run is no later day's"
+
+
+def test_a_run_that_is_not_whole_is_left_out_and_named(results: Path, tmp_path: Path, capsys) -> None:
+    record = next((results / "a" / "quick" / "records").iterdir())
+    record.write_text(record.read_text().replace('"repeat"', '"repeated"', 1))
+    (results / "c" / "other").mkdir(parents=True)
+    (results / "c" / "other" / "run.json").write_text('{"format": 99}')
+    with pytest.raises(typer.Exit) as ending:
+        publish_command(results, tmp_path / "site")
+    assert ending.value.exit_code == 1
+    page = Page((tmp_path / "site" / "index.html").read_text())
+    assert "2 runs left out: not whole, or altered" in page.headings
+    assert f"a/quick records/{record.name}: " in page.text
+    assert "format 99" in page.text
+    assert "Without signatures no check can see who measured a run" in page.text
+    assert {path.name for path in (tmp_path / "site").iterdir() if path.is_dir()} == {"b--quick", "badges"}
+    assert f"left out: {results / 'a' / 'quick'}: records/{record.name}: " in capsys.readouterr().err

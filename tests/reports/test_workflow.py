@@ -28,11 +28,15 @@ def repository(tmp_path: Path) -> Path:
 
 def steps(text: str) -> list[dict[str, Any]]:
     document = yaml.safe_load(text)
-    found: list[dict[str, Any]] = document["jobs"]["pages"]["steps"]
+    pages, deploy = document["jobs"]["pages"], document["jobs"]["deploy"]
+    found: list[dict[str, Any]] = pages["steps"]
     assert set(document) == {"name", "on", "permissions", "jobs"}
-    assert document["on"] == "push", "on every branch, because the default one may have any name"
-    assert document["jobs"]["pages"]["if"] == "github.ref_name == github.event.repository.default_branch"
-    assert [next(iter(each)) for each in found] == ["uses", "uses", "run", "run", "uses", "uses"]
+    assert document["on"] == ["push", "pull_request"], "on every branch: a run is checked before it is merged"
+    assert "if" not in pages
+    assert document["permissions"] == {"contents": "read"}, "a stranger's pull request writes nothing"
+    assert "github.ref_name == github.event.repository.default_branch" in deploy["if"]
+    assert "github.event_name == 'push'" in deploy["if"]
+    assert [next(iter(each)) for each in found] == ["uses", "uses", "run", "run", "uses"]
     return found
 
 
@@ -81,7 +85,7 @@ def test_what_the_repository_does_not_hold_is_refused(repository: Path, tmp_path
 def test_settings_of_the_repository_are_variables_of_the_shell_and_the_site_is_uploaded(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, _, installing, publishing, upload, _ = steps(workflow_of(repository).text)
+    _, _, installing, publishing, upload = steps(workflow_of(repository).text)
     assert installing["env"] == {"STAGEBENCH": "${{ vars.STAGEBENCH }}"}
     assert installing["run"].startswith('pip install "${STAGEBENCH:?')
     assert publishing["env"] == {"PAGES_ADDRESS": "${{ vars.PAGES_ADDRESS }}"}
@@ -89,6 +93,20 @@ def test_settings_of_the_repository_are_variables_of_the_shell_and_the_site_is_u
     assert upload["with"] == {"path": "${{ runner.temp }}/site"}
     monkeypatch.setattr(workflow, "OWN", repository)
     assert steps(workflow_of(repository).text)[2] == {"run": "pip install ."}, "a clone of stagebench installs itself"
+
+
+def test_a_repository_of_results_begins_with_a_template(repository, tmp_path, capsys):
+    publish(repository, template=True)
+    assert {path.name for path in repository.iterdir()} == {".git", ".github", ".gitignore", "README.md"}
+    assert published((repository / PLACE).read_text())[2] == "."
+    (repository / "README.md").write_text("mine")
+    publish(repository, template=True)
+    assert capsys.readouterr().out.count("there is one already; it was left as it is") == 3
+    assert (repository / "README.md").read_text() == "mine"
+    MadeRun(repository / "node" / "quick").proven(case_of())
+    publish(repository, tmp_path / "site")
+    with pytest.raises(RequestError, match="lies in no Git repository"):
+        publish(tmp_path / "elsewhere", template=True)
 
 
 def test_a_workflow_is_written_once_and_refused_before_the_site(repository, tmp_path, capsys):

@@ -130,7 +130,7 @@ def test_hosts_that_only_ranks_know_get_a_file(tmp_path):
     ]
     folder.write_record(record.but(ranks=ranks))
     assert folder.hosts()["vm"].machine.cpu == "ours"
-    assert folder.hosts()["node-2"] == Host(host="node-2", machine=machine, cores_installed=4)
+    assert folder.hosts()["node-2"].but(digest="") == Host(host="node-2", machine=machine, cores_installed=4)
 
 
 def test_the_published_schema_is_that_of_the_types():
