@@ -10,13 +10,12 @@ from reports.charts.lines import Line, Lines
 from reports.pages.run import Report, Section
 from suite.analysis.comparability import group
 from suite.analysis.latency import words_of
-from suite.analysis.panels import SHOWN, Name, behind, by_group, labels, title
+from suite.analysis.panels import SHOWN, Name, behind, by_group, labels, set_up, title
 from suite.analysis.rows import Row
 from suite.analysis.serving import AtRate, Served
 from suite.analysis.wording import milliseconds, number, percent
 from suite.contracts.model_server import INPROCESS
 from suite.text import counted, grouped
-from suite.worker.case_parts import ARRIVALS
 from suite.worker.pass_kinds import SERVER
 
 PARTS = (("lag",), ("queue", "assembly", "server"), ("inference",))  # of a latency
@@ -60,19 +59,20 @@ def serving(report: Report) -> Section | None:
 
 def _setting(row: Row) -> Hashable:
     """Return what cases share that differ in framework, batch, delay and model server."""
-    rule = row.case.serving._replace(max_delay_ms=0.0, model_server=INPROCESS, workers=1)
+    rule = row.case.serving._replace(max_delay_ms=0.0, model_server=INPROCESS, workers=1, address="", options={})
     return group(row.case.on(batch=1, serving=rule))
 
 
 _DEFINITIONS = (
-    "LoadGen’s load server: queries of one sample arrive by a Poisson process, singly, or in bursts of eight, or as a"
-    " trace says. Latency lasts from the scheduled arrival to the answer, waiting for others of its batch included. "
-    "In process nothing is sent. Behind a model server, a generator on a core of its own sends over HTTP, and the "
-    "server hands batches to the framework’s process through shared memory. The generator’s lag lasts from a query’s "
-    "scheduled arrival to its sending; a rate is left out where the lag’s p99 exceeds 0.5 ms or a tenth of the "
-    "latency’s. Rates go up to what full batches reach, by a quarter each; each is tried twice, forth and back. A try"
-    " ends early when its oldest query has waited five times the bound, behind a server one in a hundred. Whether a "
-    "rate keeps the bound is judged by LoadGen’s early-stopping percentile; a query without an answer, or with a "
+    "LoadGen’s load server: queries of one sample arrive by a Poisson process, singly, or in bursts of eight, or as a "
+    "trace says. Latency lasts from the scheduled arrival to the answer, waiting for others of its batch included. In "
+    "process nothing is sent. Behind a model server, a generator on a core of its own sends over HTTP, and the server "
+    "hands batches to the framework’s process through shared memory. Of a server elsewhere only what it answers, and "
+    "when, is known; its answers are compared with the case’s own framework’s. The generator’s lag lasts from a "
+    "query’s scheduled arrival to its sending; a rate is left out where the lag’s p99 exceeds 0.5 ms or a tenth of "
+    "the latency’s. Rates go up to what full batches reach, by a quarter each; each is tried twice, forth and back. A "
+    "try ends early when its oldest query has waited five times the bound, behind a server one in a hundred. Whether "
+    "a rate keeps the bound is judged by LoadGen’s early-stopping percentile; a query without an answer, or with a "
     "wrong one, is infinitely late. The rate is interpolated between two tries, in logarithms, and “at least” where "
     "no larger one was tried to its end. Lag, queue and server, and inference are the parts of a latency, at the "
     "largest rate that keeps the bound. The first answers of a try, up to 256 MiB, are compared with the usual ones "
@@ -86,15 +86,17 @@ def _servers(rows: Sequence[Row]) -> list[Markup]:
     """Return what the model servers took, and what closed loops reached, of the first process of each case."""
     behind_one = [row for row in rows if row.served and row.served.model_server][:SHOWN]
     names = [each.words for each in labels([row.case for row in behind_one])]
-    found = [(name, row.served.model_server) for name, row in zip(names, behind_one, strict=True) if row.served]
+    found = [(name, row, row.served.model_server) for name, row in zip(names, behind_one, strict=True) if row.served]
     taken, loops = list[Cells](), list[Cells]()
-    counts = sorted({each.queries for _, seen in found if seen for each in seen.closed_loops})
-    for name, seen in found:
+    counts = sorted({each.queries for *_, seen in found if seen for each in seen.closed_loops})
+    for name, row, seen in found:
         if seen:
-            mib = number(seen.resident_bytes / 2**20)
-            own = [milliseconds(seen.alone_s), str(seen.processes), mib, number(seen.cores)]
-            version = f"{seen.name} {seen.version}"
-            taken.append([name, version, number(seen.ready_s), *own])
+            mib = None if seen.resident_bytes is None else seen.resident_bytes / 2**20
+            beyond = "" if seen.alone_s is None else milliseconds(seen.alone_s)
+            seconds, memory, cores = ("" if each is None else number(each) for each in (seen.ready_s, mib, seen.cores))
+            version = f"{seen.name} {seen.version}".rstrip() + set_up(row.case.serving)
+            processes = str(seen.processes or "")
+            taken.append([name, version, seconds, beyond, processes, memory, cores])
             known = {
                 each.queries: f"{number(each.per_s)}/s, {milliseconds(each.latency_s)} ms" for each in seen.closed_loops
             }
@@ -117,8 +119,9 @@ def _best(rows: list[Row]) -> Markup:
     least = {rate: min(each[rate] for each in found if rate in each) for rate in rates}
     lines = []
     for row, each in zip(rows, found, strict=True):
-        rule = row.case.serving
-        of = f"{title(row.case.adapter)}, {behind(rule)}, {row.case.batch} at most, {rule.max_delay_ms:g} ms"
+        rule, most = row.case.serving, row.case.batch
+        held = f", {most} at most, {row.served.delay_ms(rule) if row.served else rule.max_delay_ms:g} ms"
+        of = f"{title(row.case.adapter)}, {behind(rule)}{'' if rule.address else held}"
         signs = {rate: "● " * (seconds == least[rate]) for rate, seconds in each.items()}
         lines.append([of, *(f"{signs[rate]}{milliseconds(each[rate])}" if rate in each else "" for rate in rates)])
     words = f"{words_of(share)} in ms, by queries/s; ● the least; empty: not tried, or given up."
@@ -149,11 +152,14 @@ def _cells(row: Row) -> Cells:
     found, at = row.served.keeping(row.case.serving), _at_bound(row, row.served)
     parts = [milliseconds(sum(at.stages.get(name, 0.0) for name in names)) for names in PARTS]
     wrong = f"{row.served.wrong} of {number(row.served.compared_answers)}"
-    of_offline = percent(found.rate.value / row.speed) if found else ""
+    elsewhere = bool(row.case.serving.address)  # its predictor is another one than that of `offline`
+    of_offline = percent(found.rate.value / row.speed) if found and not elsewhere else ""
+    if elsewhere:
+        parts[2] = ""
     return [
         found.words if found else "not known" if row.served.late else "none",
         of_offline,
-        number(at.batch),
+        "" if at.batch is None else number(at.batch),
         *parts,
         number(row.served.unanswered),
         wrong,
@@ -162,7 +168,7 @@ def _cells(row: Row) -> Cells:
 
 def _by_rate(setting: str, name: Name, row: Row, served: Served) -> Lines | None:
     """Return latencies by rate; None if fewer than two rates had any answer."""
-    answering = [at for at in served.first if at.batch]
+    answering = [at for at in served.first if at.answered]
     rule, rates = row.case.serving, [at.rate for at in answering]
     found = [served.compared(at, row.case.batch, rule) for at in answering]
     if len(found) < 2:
@@ -173,13 +179,13 @@ def _by_rate(setting: str, name: Name, row: Row, served: Served) -> Lines | None
         usable = [not at.saturated and math.isfinite(value) for at, value in zip(answering, seen, strict=True)]
         measured = [1000 * value if use else None for value, use in zip(seen, usable, strict=True)]
         lines.append(Line(words_of(share), rates, measured, kind=kind, dots=True))
-        model = [1000 * each[share].predicted for each in found]
-        if rule.arrivals in ARRIVALS:
+        predicted = [each[share].predicted for each in found]
+        model = [1000 * seconds for seconds in predicted if seconds is not None]
+        if model:
             lines.append(Line(f"{words_of(share)}, model", rates, model, kind="predicted"))
     at = _at_bound(row, served)
-    there = found[answering.index(at) if at in answering else 0]
-    known = rule.arrivals in ARRIVALS and not at.saturated
-    known = known and all(math.isfinite(seconds) for each in there.values() for seconds in each)
-    off = max(abs(each.predicted / each.measured - 1) for each in there.values()) if known else 0.0
-    said = f"{name.words}: the model is off by {percent(off)}" if known else name.words
+    there = found[answering.index(at) if at in answering else 0].values()
+    off = [abs(each.predicted / each.measured - 1) for each in there if each.predicted and math.isfinite(each.measured)]
+    known = len(off) == len(there) and not at.saturated
+    said = f"{name.words}: the model is off by {percent(max(off))}" if known else name.words
     return Lines(said, f"{setting} · {name.words}", lines, "queries/s", "ms", "y")

@@ -12,7 +12,7 @@ import os
 import socket
 import struct
 import threading
-from typing import Any, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 LINE = 64  # bytes of a cache line
 NUMBER = struct.Struct("<i")
@@ -35,6 +35,7 @@ class Served(NamedTuple):
     answer_type: str
     query_shape: List[int]  # without a batch's dimension
     answer_shape: List[int]
+    options: Dict[str, Any] = {}  # the server's own, by its names
 
 
 def served() -> Served:
