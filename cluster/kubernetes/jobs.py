@@ -2,7 +2,8 @@
 
 A file has the plan of one case and its job, Kubernetes' own, the MPI operator's or the training operator's, as plain
 dictionaries after their schemas: batch/v1; kubeflow/mpi-operator, pkg/apis/kubeflow/v2beta1/types.go
-(at caa3c47); kubeflow/training-operator, pkg/apis/kubeflow.org/v1/pytorch_types.go (v1.9.0).
+(at caa3c47); kubeflow/training-operator, pkg/apis/kubeflow.org/v1/pytorch_types.go (v1.9.0); kserve/kserve,
+pkg/apis/serving/v1beta1. A case behind KServe's server has an InferenceService, which its job asks at its address.
 """
 
 import re
@@ -15,6 +16,7 @@ from typing import Any
 import yaml
 
 from suite.contracts.case import Case
+from suite.contracts.model_server import INPROCESS
 from suite.errors import RequestError
 from suite.files import usable, write_whole
 from suite.plan import Resolved
@@ -54,7 +56,8 @@ class Inside:
 
     name: str
     kind: str  # one of VERSIONS
-    case: Case  # its hosts are the pods
+    case: Case  # its hosts are the pods, its model server KServe's in the cluster
+    replicas: int = 0  # of the pods that serve its network; 0: it needs no InferenceService
 
 
 class Dumper(yaml.SafeDumper):  # type: ignore[misc]  # it carries no types
@@ -118,7 +121,12 @@ def inside(plan: str, number: int, case: Case, namespace: str, operator: str = "
         kind, hosts = operator, [f"{name}-master-0", *(f"{name}-worker-{node}" for node in range(nodes - 1))]
     else:
         kind, hosts = "MPIJob", [f"{name}-worker-{node}.{name}.{namespace}.svc" for node in range(nodes)]
-    return Inside(name, kind, case.on(placement=replace(case.placement, hosts=tuple(hosts))))
+    case, rule = case.on(placement=replace(case.placement, hosts=tuple(hosts))), case.serving
+    if rule.model_server != "kserve":
+        return Inside(name, kind, case)
+    address = f"http://{name}-predictor.{namespace}.svc.cluster.local/v2/models/{label(case.workload)}"
+    there = rule._replace(model_server="open-inference", address=address, workers=1)
+    return Inside(name, kind, case.on(serving=there), rule.workers)
 
 
 def label(text: str) -> str:
@@ -139,8 +147,27 @@ def text_of(job: Inside, plan: str, settings: Settings) -> str:
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": {"plan.toml": one_case}},
         {"apiVersion": version, "kind": job.kind, "metadata": about, "spec": spec},
     ]
+    if job.replicas:
+        documents.insert(1, inference_service(job, about, settings))
     dumped = (yaml.dump(each, Dumper=Dumper, sort_keys=False, width=120, allow_unicode=True) for each in documents)
     return head + "---\n".join(dumped)
+
+
+def inference_service(job: Inside, about: Yaml, settings: Settings) -> Yaml:
+    """Return what serves a case's network: Triton, with the ONNX file that lies in its layout on the volume."""
+    network, place = label(job.case.workload), job.case.placement
+    cores = {"cpu": str(place.threads)}  # limited, too: the runtime has a limit of its own, which is one
+    cards = {"nvidia.com/gpu": "1"} if place.device == "cuda" else {}
+    model = {
+        "modelFormat": {"name": "onnx"},
+        "protocolVersion": "v2",
+        "runtime": "kserve-tritonserver",
+        "storageUri": f"pvc://{settings.claim}/networks/{network}",
+        "resources": {"requests": cores, "limits": {**cores, **cards}},
+    }
+    predictor = {"minReplicas": job.replicas, "maxReplicas": job.replicas, "model": model}
+    service = {"apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService", "metadata": about}
+    return {**service, "spec": {"predictor": predictor}}
 
 
 def specified(job: Inside, settings: Settings, folder: str) -> Yaml:
@@ -199,7 +226,8 @@ def resources(job: Inside) -> Yaml:
     case, place = job.case, job.case.placement
     devices = place.devices_per_node
     readers = case.readers if case.data != "synthetic" and case.input.mode == "disk" else 0
-    helpers = place.ranks_per_node * (readers + (place.ranks > 1))
+    generator = case.serving.model_server != INPROCESS
+    helpers = place.ranks_per_node * (readers + (place.ranks > 1)) + generator
     found: Yaml = {"requests": {"cpu": str(devices * place.threads + helpers)}}
     if place.device == "cuda":
         found["limits"] = {"nvidia.com/gpu": str(devices)}

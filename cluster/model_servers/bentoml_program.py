@@ -17,11 +17,13 @@ TOLD = served()
 TIMEOUT_S = 600  # of a query in the server: the generator gives up sooner
 # A batch of one is none to it. It waits as long as has paid of late; queries over `max_latency_ms` are refused.
 BATCHES = {"batchable": True, "max_batch_size": TOLD.batch, "max_latency_ms": 1000 * TIMEOUT_S}
+BATCHES.update({name: value for name, value in TOLD.options.items() if name in BATCHES})
+TRAFFIC = {name: value for name, value in TOLD.options.items() if name not in BATCHES}
 
 
 @bentoml.service(
     workers=TOLD.workers,
-    traffic={"timeout": TIMEOUT_S},
+    traffic={"timeout": TIMEOUT_S, **TRAFFIC},
     metrics={"enabled": False},
     logging={"access": {"enabled": False}},
 )
@@ -32,9 +34,9 @@ class Queries:
         self._answers = Answers(TOLD)
 
     @bentoml.api(**BATCHES if TOLD.batch > 1 else {})
-    def answer(self, inputs: Annotated[np.ndarray, DType(TOLD.query_type)]) -> np.ndarray:
+    def answer(self, instances: Annotated[np.ndarray, DType(TOLD.query_type)]) -> np.ndarray:
         """Return the answers to queries."""
-        found = self._answers.of([each.reshape(-1).view(np.uint8) for each in np.ascontiguousarray(inputs)])
+        found = self._answers.of([each.reshape(-1).view(np.uint8) for each in np.ascontiguousarray(instances)])
         return np.frombuffer(b"".join(found), TOLD.answer_type).reshape([len(found), *TOLD.answer_shape])
 
 

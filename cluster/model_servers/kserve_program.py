@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from kserve import InferOutput, InferRequest, InferResponse, Model, ModelServer
 
-from suite.worker.protocols import V2_TYPES
+from suite.worker.protocols import OUTPUT, V2_TYPES
 from suite.worker.shared_answers import Answers, served
 
 TOLD = served()
@@ -31,7 +31,7 @@ class Queries(Model):
         query = payload.inputs[0].as_numpy()
         (found,) = self._answers.of([query.reshape(-1).view(np.uint8)])
         answer = np.frombuffer(found, TOLD.answer_type).reshape([1, *TOLD.answer_shape])
-        output = InferOutput("answer", list(answer.shape), V2_TYPES[TOLD.answer_type])
+        output = InferOutput(OUTPUT, list(answer.shape), V2_TYPES[TOLD.answer_type])
         output.set_data_from_numpy(answer)
         return InferResponse(payload.id or "0", self.name, [output], requested_outputs=payload.request_outputs)
 

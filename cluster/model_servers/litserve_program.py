@@ -42,11 +42,17 @@ class Api(litserve.LitAPI):
 
 if __name__ == "__main__":
     api = Api(max_batch_size=TOLD.batch, batch_timeout=TOLD.max_delay_ms / 1000.0)
-    server = litserve.LitServer(api, accelerator="cpu", workers_per_device=TOLD.workers, timeout=TIMEOUT_S)
+    server = litserve.LitServer(
+        api,
+        accelerator="cpu",
+        workers_per_device=TOLD.workers,
+        timeout=TIMEOUT_S,
+        fast_queue=TOLD.options.get("fast_queue", False),
+    )
     server.run(
         host=TOLD.host,
         port=TOLD.port,
-        num_api_servers=1,
+        num_api_servers=TOLD.options.get("num_api_servers", 1),
         generate_client_file=False,  # into the working directory
         log_level="warning",
         timeout_keep_alive=3600,  # it would close connections that wait for 5 s

@@ -38,6 +38,8 @@ if __name__ == "__main__":
     limit = str(2 * TOLD.query_bytes + (10 << 20))
     sys.argv[1:] = ["--address", TOLD.host, "--port", str(TOLD.port), "--log-level", "warning"]
     sys.argv += ["--max-request-size", limit]
+    if "capacity" in TOLD.options:
+        sys.argv += ["--capacity", str(TOLD.options["capacity"])]
     server = Server()
     # It waits whole milliseconds; 0 is none of them.
     wait = max(1, math.ceil(TOLD.max_delay_ms))

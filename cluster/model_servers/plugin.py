@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from suite.contracts.hooks import hookimpl
+from suite.contracts.knobs import Knob
 from suite.contracts.model_server import ModelServer
 
 PACKAGE = "cluster.model_servers"
@@ -29,7 +30,10 @@ def declared(
 ) -> ModelServer:
     """Return a server whose program and tox environment bear its name."""
     program = f"{FOLDER}/{name}_program.py"
-    return kind(name, title, about, PACKAGE, program, requires, name, f"tox run -e {name}", path, **others)
+    return kind(name, title, about, path, PACKAGE, program, requires, name, f"tox run -e {name}", **others)
+
+
+DELAY = "how long the oldest query of a batch waits for others"
 
 
 SERVERS = [
@@ -42,6 +46,10 @@ SERVERS = [
         "/answer",
         protocol="json",
         delays=False,
+        options={
+            "max_latency_ms": Knob(int, 600_000, "queries that would wait for longer are refused", least=1),
+            "max_concurrency": Knob(int, None, "more queries at once are refused", least=1),
+        },
         environ={"BENTOML_DO_NOT_TRACK": "True"},
     ),
     declared(
@@ -62,6 +70,12 @@ SERVERS = [
         "A server in Python: FastAPI in front, workers in processes of their own.",
         ("litserve",),
         "/predict",
+        options={
+            "batch_timeout": Knob((int, float), 0.0, f"{DELAY}, in seconds", least=0),
+            "fast_queue": Knob(bool, False, "whether queries reach workers by ZeroMQ"),
+            "num_api_servers": Knob(int, 1, "processes that take requests", least=1),
+        },
+        delay_option=("batch_timeout", 1000.0),
     ),
     declared(
         ModelServer,
@@ -82,6 +96,11 @@ SERVERS = [
         "A front end in Rust, workers in Python.",
         ("mosec",),
         "/inference",
+        options={
+            "max_wait_time": Knob(int, 1, f"{DELAY}, in milliseconds", least=1),
+            "capacity": Knob(int, 1024, "more queries at once are refused", least=1),
+        },
+        delay_option=("max_wait_time", 1.0),
         whole_ms=True,
     ),
     declared(
@@ -92,6 +111,12 @@ SERVERS = [
         ("ts", "torch", "yaml"),
         "/predictions/queries",
         whole_ms=True,
+        options={
+            "maxBatchDelay": Knob(int, 1, f"{DELAY}, in milliseconds", least=1),
+            "job_queue_size": Knob(int, 1000, "more queries at once are refused", least=1),
+            "number_of_netty_threads": Knob(int, None, "threads that take requests", least=1),
+        },
+        delay_option=("maxBatchDelay", 1.0),
     ),
     declared(
         ModelServer,
@@ -102,6 +127,38 @@ SERVERS = [
         "/v2/models/queries/infer",
         protocol="v2",
         since_arrival=True,
+        options={
+            "max_queue_delay_microseconds": Knob(int, 0, f"{DELAY}, in microseconds", least=0),
+            "preferred_batch_size": Knob(list, [], "the sizes of batches that wait for no others"),
+            "preserve_ordering": Knob(bool, False, "whether answers leave in the order of their queries"),
+        },
+        delay_option=("max_queue_delay_microseconds", 0.001),
+    ),
+    # Elsewhere, at the address that a plan gives:
+    ModelServer(
+        "open-inference",
+        "Open Inference Protocol",
+        "A server elsewhere that speaks the protocol with binary tensors, such as Triton, or KServe's.",
+        "/infer",
+        protocol="v2",
+        health="/ready",
+    ),
+    ModelServer("raw", "Raw bytes", "A server elsewhere whose queries and answers are the bytes of numbers.", ""),
+    ModelServer(
+        "sagemaker",
+        "SageMaker container",
+        "A container elsewhere that keeps SageMaker's contract; its queries are JSON.",
+        "/invocations",
+        protocol="json",
+        health="/ping",
+    ),
+    ModelServer(
+        "tensorflow-serving",
+        "TensorFlow Serving",
+        "TensorFlow's server in C++, elsewhere, by its REST API; its queries are JSON.",
+        ":predict",
+        protocol="json",
+        health="",
     ),
 ]
 

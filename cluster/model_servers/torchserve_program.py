@@ -67,6 +67,7 @@ def settings() -> "dict[str, Any]":
         "max_response_size": limit,
         "disable_system_metrics": "true",
         "vmargs": "-Xmx512m",
+        **{name: value for name, value in TOLD.options.items() if name != "maxBatchDelay"},
     }
 
 

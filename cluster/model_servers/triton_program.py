@@ -3,6 +3,7 @@
 As a program it writes a model repository and becomes the server, whose Python backend imports the model from here.
 """
 
+import json
 import os
 import shutil
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from suite.worker.protocols import V2_TYPES
+from suite.worker.protocols import INPUT, OUTPUT, V2_TYPES
 from suite.worker.shared_answers import Answers, served
 
 TOLD = served()
@@ -28,10 +29,16 @@ class TritonPythonModel:
     def execute(self, requests: "list[Any]") -> "list[Any]":
         import triton_python_backend_utils as backend  # the backend brings it
 
-        queries = [backend.get_input_tensor_by_name(each, "query").as_numpy() for each in requests]
+        queries = [backend.get_input_tensor_by_name(each, INPUT).as_numpy() for each in requests]
         found = self._answers.of([each.reshape(-1).view(np.uint8) for each in queries])
         answers = (np.frombuffer(each, TOLD.answer_type).reshape([1, *TOLD.answer_shape]) for each in found)
-        return [backend.InferenceResponse([backend.Tensor("answer", each)]) for each in answers]
+        return [backend.InferenceResponse([backend.Tensor(OUTPUT, each)]) for each in answers]
+
+
+def batching() -> str:
+    """Return the batcher's settings in the text format of protocol buffers, which writes values as JSON does."""
+    chosen = {"max_queue_delay_microseconds": round(1000.0 * TOLD.max_delay_ms), **TOLD.options}
+    return " ".join(f"{name}: {json.dumps(value)}" for name, value in chosen.items())
 
 
 def tensor(name: str, kind: str, shape: "list[int]") -> str:
@@ -43,10 +50,10 @@ def tensor(name: str, kind: str, shape: "list[int]") -> str:
 CONFIGURATION = f"""
 backend: "python"
 max_batch_size: {TOLD.batch}
-input {tensor("query", TOLD.query_type, TOLD.query_shape)}
-output {tensor("answer", TOLD.answer_type, TOLD.answer_shape)}
+input {tensor(INPUT, TOLD.query_type, TOLD.query_shape)}
+output {tensor(OUTPUT, TOLD.answer_type, TOLD.answer_shape)}
 instance_group [ {{ count: {TOLD.workers} kind: KIND_CPU }} ]
-dynamic_batching {{ max_queue_delay_microseconds: {round(1000.0 * TOLD.max_delay_ms)} }}
+dynamic_batching {{ {batching()} }}
 """
 # The backend's Python is isolated: it heeds no PYTHONPATH.
 MODEL = f"""

@@ -119,6 +119,8 @@ COLUMNS = (
     Column("single_stream_p90_s", _latency(SINGLE_STREAM, 0.9), "latency of one sample at a time", float),
     Column("multi_stream_p99_s", _latency(MULTI_STREAM, 0.99), "latency of eight samples at a time", float),
     Column("model_server", _of_the_load("model_server"), "that took the queries of the load server"),
+    Column("address", _of_the_load("address"), "of a model server that runs elsewhere"),
+    Column("options", lambda row: json.dumps(row.case.serving.options), "the model server's own, as JSON"),
     Column("max_delay_ms", _of_the_load("max_delay_ms"), "that a query may wait for others of its batch", float),
     Column("bound_ms", _of_the_load("bound_ms"), "of the latencies", float),
     Column("bound_share", _of_the_load("bound_share"), "of the queries that keep it", float),

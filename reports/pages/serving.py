@@ -11,13 +11,12 @@ from reports.charts.rows import cell_bar, swatch
 from reports.pages.run import Report, Section
 from suite.analysis.comparability import group
 from suite.analysis.latency import words_of
-from suite.analysis.panels import SHOWN, Name, Panel, behind, by_group, labels, title
+from suite.analysis.panels import SHOWN, Name, Panel, behind, by_group, labels, set_up, title
 from suite.analysis.rows import Row
 from suite.analysis.serving import Served
 from suite.analysis.wording import milliseconds, number, percent
 from suite.contracts.model_server import INPROCESS
 from suite.text import counted, grouped
-from suite.worker.case_parts import ARRIVALS
 from suite.worker.pass_kinds import SERVER
 
 # Parts of a latency, with the words and the colour of each; "lag", "hop" and "back" are of model servers.
@@ -73,19 +72,20 @@ def serving(report: Report) -> Section | None:
 
 def _setting(row: Row) -> Hashable:
     """Return what cases share that differ in framework, batch, delay and model server."""
-    rule = row.case.serving._replace(max_delay_ms=0.0, model_server=INPROCESS, workers=1)
+    rule = row.case.serving._replace(max_delay_ms=0.0, model_server=INPROCESS, workers=1, address="", options={})
     return group(row.case.on(batch=1, serving=rule))
 
 
 _DEFINITIONS = (
-    "LoadGen’s load server: queries of one sample arrive by a Poisson process, singly, or in bursts of eight, or as a"
-    " trace says. Latency lasts from the scheduled arrival to the answer, waiting for others of its batch included. "
-    "In process nothing is sent. Behind a model server, a generator on a core of its own sends over HTTP, and the "
-    "server hands batches to the framework’s process through shared memory. The generator’s lag lasts from a query’s "
-    "scheduled arrival to its sending; a rate is left out where the lag’s p99 exceeds 0.5 ms or a tenth of the "
-    "latency’s. Rates go up to what full batches reach, by a quarter each; each is tried twice, forth and back. A try"
-    " ends early when its oldest query has waited five times the bound, behind a server one in a hundred. Whether a "
-    "rate keeps the bound is judged by LoadGen’s early-stopping percentile; a query without an answer, or with a "
+    "LoadGen’s load server: queries of one sample arrive by a Poisson process, singly, or in bursts of eight, or as a "
+    "trace says. Latency lasts from the scheduled arrival to the answer, waiting for others of its batch included. In "
+    "process nothing is sent. Behind a model server, a generator on a core of its own sends over HTTP, and the server "
+    "hands batches to the framework’s process through shared memory. Of a server elsewhere only what it answers, and "
+    "when, is known; its answers are compared with the case’s own framework’s. The generator’s lag lasts from a "
+    "query’s scheduled arrival to its sending; a rate is left out where the lag’s p99 exceeds 0.5 ms or a tenth of "
+    "the latency’s. Rates go up to what full batches reach, by a quarter each; each is tried twice, forth and back. A "
+    "try ends early when its oldest query has waited five times the bound, behind a server one in a hundred. Whether "
+    "a rate keeps the bound is judged by LoadGen’s early-stopping percentile; a query without an answer, or with a "
     "wrong one, is infinitely late. The rate is interpolated between two tries, in logarithms, and “at least” where "
     "no larger one was tried to its end. Goodput: answers/s within the bound that are not known to be wrong. The parts "
     "of a latency are means at the largest rate that keeps the bound, together the latency. The hop is through shared "
@@ -102,15 +102,17 @@ def _servers(rows: Sequence[Row]) -> list[Markup]:
     """Return what the model servers took, and what closed loops reached, of the first process of each case."""
     behind_one = [row for row in rows if row.served and row.served.model_server][:SHOWN]
     names = [each.words for each in labels([row.case for row in behind_one])]
-    found = [(name, row.served.model_server) for name, row in zip(names, behind_one, strict=True) if row.served]
+    found = [(name, row, row.served.model_server) for name, row in zip(names, behind_one, strict=True) if row.served]
     taken, loops = list[Cells](), list[Cells]()
-    counts = sorted({each.queries for _, seen in found if seen for each in seen.closed_loops})
-    for name, seen in found:
+    counts = sorted({each.queries for *_, seen in found if seen for each in seen.closed_loops})
+    for name, row, seen in found:
         if seen:
-            mib = number(seen.resident_bytes / 2**20)
-            own = [milliseconds(seen.alone_s), str(seen.processes), mib, number(seen.cores)]
-            version = f"{seen.name} {seen.version}"
-            taken.append([name, version, number(seen.ready_s), *own])
+            mib = None if seen.resident_bytes is None else seen.resident_bytes / 2**20
+            beyond = "" if seen.alone_s is None else milliseconds(seen.alone_s)
+            seconds, memory, cores = ("" if each is None else number(each) for each in (seen.ready_s, mib, seen.cores))
+            version = f"{seen.name} {seen.version}".rstrip() + set_up(row.case.serving)
+            processes = str(seen.processes or "")
+            taken.append([name, version, seconds, beyond, processes, memory, cores])
             known = {
                 each.queries: f"{number(each.per_s)}/s, {milliseconds(each.latency_s)} ms" for each in seen.closed_loops
             }
@@ -190,8 +192,9 @@ def _best(rows: list[Row]) -> Markup:
     )
     lines = []
     for row, measured, model in zip(rows, found, modelled, strict=True):
-        rule = row.case.serving
-        of = f"{title(row.case.adapter)}, {behind(rule)}, {row.case.batch} at most, {rule.max_delay_ms:g} ms"
+        rule, most = row.case.serving, row.case.batch
+        held = f", {most} at most, {row.served.delay_ms(rule) if row.served else rule.max_delay_ms:g} ms"
+        of = f"{title(row.case.adapter)}, {behind(rule)}{'' if rule.address else held}"
         signs = {
             rate: "● " * (seconds == least[rate]) + "○ " * (model.get(rate, 0.0) == best[rate])
             for rate, seconds in measured.items()
@@ -204,12 +207,14 @@ def _best(rows: list[Row]) -> Markup:
 
 
 def _modelled(row: Row, share: float, rates: Container[float]) -> dict[float, float]:
-    """Return what the model says of the first process's rates; nothing of a trace, which it does not know."""
-    rule, found = row.case.serving, dict[float, float]()
-    if row.served and rule.arrivals in ARRIVALS:
-        for at in row.served.first:
-            compared = row.served.compared(at, row.case.batch, rule) if at.rate in rates and at.batch else {}
-            found |= {at.rate: compared[share].predicted} if share in compared else {}
+    """Return what the model says of the first process's rates."""
+    found, served = dict[float, float](), row.served
+    for at in served.first if served else ():
+        compared = (
+            served.compared(at, row.case.batch, row.case.serving).get(share) if served and at.rate in rates else None
+        )
+        if compared and compared.predicted is not None:
+            found[at.rate] = compared.predicted
     return found
 
 
@@ -244,16 +249,17 @@ def _parts(row: Row) -> dict[str, float]:
 
 def _models(rows: Sequence[Row]) -> Content:
     """Return measured quantiles next to the model's: a line a rate of the first process of each case."""
-    shown = [row for row in rows if row.served and row.case.serving.arrivals in ARRIVALS][: 2 * CHARTS]
+    shown = [row for row in rows if row.served][: 2 * CHARTS]
     bodies = []
     for name, row in zip(labels([row.case for row in shown]), shown, strict=True):
         lines = []
         for at in row.served.first if row.served else ():
-            found = row.served.compared(at, row.case.batch, row.case.serving) if row.served and at.batch else {}
-            pairs = [found.get(share) for share in (0.5, row.case.serving.bound_share)]
-            cells = [milliseconds(value) if each else "" for each in pairs for value in each or (None, None)]
-            lines.append([f"{number(at.rate)}/s{' given up' * at.saturated}", *cells])
-        bodies.append(Body(lines, name.words))
+            found = row.served.compared(at, row.case.batch, row.case.serving) if row.served else {}
+            pairs = [found.get(share) or (None, None) for share in (0.5, row.case.serving.bound_share)]
+            cells = ["" if value is None else milliseconds(value) for pair in pairs for value in pair]
+            if cells[1]:
+                lines.append([f"{number(at.rate)}/s{' given up' * at.saturated}", *cells])
+        bodies += [Body(lines, name.words)] * bool(lines)
     heads = "Rate | median | model | bounded percentile | model"
     words = "In ms. A percentile of too few queries, as LoadGen counts, is left out."
     return (
@@ -273,14 +279,16 @@ def _cells(row: Row) -> Cells:
         return ["not known", "", "", number(row.served.unanswered), ""]
     found = row.served.keeping(row.case.serving)
     wrong = f"{row.served.wrong} of {number(row.served.compared_answers)}"
-    of_offline = percent(found.rate.value / row.speed) if found else ""
+    # A server elsewhere has another predictor than that of `offline`.
+    of_offline = percent(found.rate.value / row.speed) if found and not row.case.serving.address else ""
     words = found.words if found else "not known" if row.served.late else "none"
-    return [words, of_offline, number(at.batch), number(row.served.unanswered), wrong]
+    batch = "" if at.batch is None else number(at.batch)
+    return [words, of_offline, batch, number(row.served.unanswered), wrong]
 
 
 def _by_rate(setting: str, name: Name, row: Row, served: Served) -> Lines | None:
     """Return latencies by rate; None if fewer than two rates had any answer."""
-    answering = [at for at in served.first if at.batch]
+    answering = [at for at in served.first if at.answered]
     rule, rates = row.case.serving, [at.rate for at in answering]
     found = [served.compared(at, row.case.batch, rule) for at in answering]
     if len(found) < 2:
@@ -294,15 +302,17 @@ def _by_rate(setting: str, name: Name, row: Row, served: Served) -> Lines | None
         ]
         measured = [1000 * each.measured if each and use else None for each, use in zip(known, usable, strict=True)]
         lines.append(Line(words_of(share), rates, measured, kind=kind, dots=True))
-        model = [1000 * each.predicted if each else None for each in known]
-        if rule.arrivals in ARRIVALS:
+        model = [1000 * each.predicted if each and each.predicted is not None else None for each in known]
+        if any(each is not None for each in model):
             lines.append(Line(f"{words_of(share)}, model", rates, model, kind="predicted"))
     at = served.at_bound(rule)
     there = found[answering.index(at) if at in answering else 0]
-    modelled = at is not None and rule.arrivals in ARRIVALS and not at.saturated
-    modelled = modelled and all(math.isfinite(seconds) for each in there.values() for seconds in each)
-    off = ", ".join(
-        f"{words_of(share)} by {percent(abs(each.predicted / each.measured - 1))}" for share, each in there.items()
-    )
-    said = f"{name.words}: the model is off: {off}" if modelled else name.words
+    off = {
+        share: abs(each.predicted / each.measured - 1)
+        for share, each in there.items()
+        if each.predicted is not None and math.isfinite(each.predicted) and math.isfinite(each.measured)
+    }
+    modelled = at is not None and not at.saturated and len(off) == len(there)
+    words = ", ".join(f"{words_of(share)} by {percent(by)}" for share, by in off.items())
+    said = f"{name.words}: the model is off: {words}" if modelled else name.words
     return Lines(said, f"{setting} · {name.words}", lines, "queries/s", "ms", "y")

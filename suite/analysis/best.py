@@ -76,7 +76,7 @@ def question(case: Case) -> tuple[object, ...]:
     place = case.placement
     read = [value for name, value in case.input._asdict().items() if name not in OWN]
     devices = (place.device, place.nodes, place.device_count)
-    asked = (case.infers, case.serving, case.optimiser, case.clip_norm)
+    asked = (case.infers, str(case.serving), case.optimiser, case.clip_norm)
     return case.workload, case.graph_digest, case.data, *read, *asked, *devices
 
 

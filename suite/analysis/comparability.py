@@ -20,6 +20,7 @@ DISQUALIFYING = {
     "other machine": "one of its processes ran on another machine than the rest of the run",
     "other driver or governor": "one of its processes ran with another GPU driver, GPU limit or clock governor than "
     "the rest of the run",
+    "other server version": "its processes met different versions of the model server",
     SHARED_GPUS: "several ranks drove the same GPU, as the plan allowed: their speed means nothing",
     "missing rank": "not all ranks reported, or the engine connected a different number of them",
 }
@@ -65,7 +66,6 @@ SHARED = attrgetter(
     "batch",
     "tuning",
     "infers",
-    "serving",
 )
 
 
@@ -87,4 +87,4 @@ def group(case: Case, synchronous: bool = True) -> Key:
     """
     read = [str(value) for key, value in case.input._asdict().items() if key != "format"]
     alone = () if synchronous else (case.strategy, str(sorted(case.knobs.items())))
-    return (*SHARED(case), *read, *alone)
+    return (*SHARED(case), str(case.serving), *read, *alone)

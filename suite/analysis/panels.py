@@ -108,7 +108,13 @@ def behind(rule: Serving) -> str:
     """Return who takes a load's queries, in words."""
     if rule.model_server == INPROCESS:
         return "in process"
-    return f"behind {rule.model_server}" + (f", {rule.workers} workers" if rule.workers > 1 else "")
+    return f"behind {rule.model_server}{set_up(rule)}"
+
+
+def set_up(rule: Serving) -> str:
+    """Return a model server's address, workers and own options, as they follow its name."""
+    where = f" at {rule.address}" if rule.address else f", {rule.workers} workers" if rule.workers > 1 else ""
+    return where + "".join(f", {name}={value}" for name, value in rule.options.items())
 
 
 def _arriving(arrivals: str) -> str:
@@ -125,6 +131,7 @@ def clipping(case: Case) -> str:
 def _properties(case: Case) -> dict[str, str]:
     """Return a word for each property of a case; an empty one for what is unknown."""
     place, read = case.placement, case.input
+    batched = SERVER in case.passes and not case.serving.address
     words = {
         "workload": case.workload,
         "task": "inference" if case.infers else "training",
@@ -148,7 +155,7 @@ def _properties(case: Case) -> dict[str, str]:
         "on_error": f"on error {read.on_error}",
         "model server": behind(case.serving) if SERVER in case.passes else "",
         "arrivals": _arriving(case.serving.arrivals) if SERVER in case.passes else "",
-        "delay": f"batched within {case.serving.max_delay_ms:g} ms" if SERVER in case.passes else "",
+        "delay": f"batched within {case.serving.max_delay_ms:g} ms" if batched else "",
         "bound": f"{case.serving.bound_share:.4g} within {case.serving.bound_ms:g} ms" if SERVER in case.passes else "",
         "straggler": f"straggler {case.straggler:.0%}" if case.straggler else "",
         "readers": f"{case.readers} reader{'s' if case.readers != 1 else ''}",

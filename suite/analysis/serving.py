@@ -17,7 +17,7 @@ from suite.analysis.queueing import Station
 from suite.analysis.stats import Interval, Rates, Round
 from suite.analysis.wording import number
 from suite.text import grouped
-from suite.worker.case_parts import BURST, Serving
+from suite.worker.case_parts import ARRIVALS, BURST, Serving
 from suite.worker.messages import ServerUse, Try
 
 LATE_S, LATE = 5e-4, 0.1  # a generator is late whose lag's p99 exceeds either: seconds, a share of the latency's p99
@@ -57,9 +57,15 @@ class AtRate:
         return bool(np.quantile(waits, 0.99) > min(LATE_S, LATE * np.quantile(answered, 0.99)))
 
     @property
-    def batch(self) -> float:
-        """The mean number of queries in a batch."""
-        return fmean([size for each in self.tries for size in each.batches] or [0])
+    def batch(self) -> float | None:
+        """The mean number of queries in a batch; None if no batch was seen."""
+        sizes = [size for each in self.tries for size in each.batches]
+        return fmean(sizes) if sizes else None
+
+    @property
+    def answered(self) -> bool:
+        """True if any query got an answer."""
+        return any(each.latency_s for each in self.tries)
 
     def within(self, share: float) -> float | None:
         """Return the latency that `share` of the queries keep; None of too few queries, infinity where it saturates."""
@@ -85,7 +91,7 @@ class Compared(NamedTuple):
     """A quantile of the latency at a rate, seconds; not LoadGen's bound on it."""
 
     measured: float
-    predicted: float
+    predicted: float | None  # None: the model knows too little
 
 
 class Kept(NamedTuple):
@@ -163,22 +169,31 @@ class Served:
     def compared(self, at: AtRate, most: int, rule: Serving) -> dict[float, Compared]:
         """Return quantiles at a rate of the first process, measured and by the model: the median, the bounded share.
 
-        The model is given the seconds of batches, of `most` queries at most, at the other rates. It knows no traces.
-        The bounded share is left out of too few queries, of which LoadGen would give no percentile either.
+        The model is given the seconds of batches, of `most` queries at most, at the other rates. It knows neither
+        traces nor servers elsewhere. The bounded share is left out of too few queries, of which LoadGen would give no
+        percentile either.
         """
         shares = [0.5, *([rule.bound_share] if allowed(at.latencies.size, rule.bound_share) else [])]
         others = [each for other in self.first if other is not at for each in other.tries if each.batches]
         others = others or [each for each in at.tries if each.batches]
-        if not others:
-            return {share: Compared(math.inf, math.inf) for share in shares}
-        station = _station(others, most)._replace(delay_s=rule.max_delay_ms / 1000 if most > 1 else 0.0)
-        if self.model_server:
-            seen = self.model_server
-            gap, beyond = max(0.0, seen.gap_s), max(0.0, seen.alone_s - max(0.0, seen.gap_s))
-            station = Station(*station[:2], seen.delay_s, seen.since_arrival, gap, beyond)
-        at_once = BURST if rule.arrivals == "bursts" else 1
-        model = queueing.latencies(at.rate, station, at.tries[0].scheduled, at_once)
-        return {share: Compared(_quantile(at.latencies, share), _quantile(model, share)) for share in shares}
+        seen, model = self.model_server, None
+        if others and rule.arrivals in ARRIVALS:
+            station = _station(others, most)._replace(delay_s=self.delay_ms(rule) / 1000 if most > 1 else 0.0)
+            if seen and seen.gap_s is not None and seen.alone_s is not None:
+                gap = max(0.0, seen.gap_s)
+                beyond = max(0.0, seen.alone_s - gap)
+                station = station._replace(since_arrival=seen.since_arrival, gap_s=gap, beyond_s=beyond)
+            at_once = BURST if rule.arrivals == "bursts" else 1
+            model = queueing.latencies(at.rate, station, at.tries[0].scheduled, at_once)
+        return {
+            share: Compared(_quantile(at.latencies, share), None if model is None else _quantile(model, share))
+            for share in shares
+        }
+
+    def delay_ms(self, rule: Serving) -> float:
+        """Return for how long the oldest query of a batch did wait: a server may round what it was asked for."""
+        seen = self.model_server
+        return rule.max_delay_ms if seen is None or seen.delay_s is None else 1000 * seen.delay_s
 
 
 def _quantile(values: Sequence[float] | np.ndarray, share: float) -> float:

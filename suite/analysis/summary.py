@@ -335,6 +335,7 @@ def _marks(row: Row, proof_mark: str) -> Iterable[str]:
         proof_mark: True,
         "disturbed": any(process.noise.disturbed for process in row.processes),
         "GPU throttled": any(gpu.faults for gpu in row.gpus),
+        "other server version": len({each.model_server.version for each in row.measured if each.model_server}) > 1,
         "quick": row.case.sampling.quick,
         "incomplete": row.answers < row.case.sampling.processes,
         "one process": len(row.measured) == 1,

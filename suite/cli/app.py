@@ -134,7 +134,7 @@ def export_network(
     network: Annotated[str, typer.Argument(help="A workload, such as resnet50 or gpt2@64, or a network's file.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The file to write.")],
 ) -> None:
-    """Write a network with its first weights as an ONNX model, for inference."""
+    """Write a network as an ONNX model for inference, with the parameters with which inference is measured."""
     from suite.files import disk
     from suite.plan.networks import register
     from suite.plan.overrides import is_path
@@ -148,7 +148,7 @@ def export_network(
     (name,) = [register(Path(network)).name] if is_path(network) else chosen("workload", [network], workloads())
     graph = graph_of(workloads()[name])
     try:
-        model = onnx_network.model(graph, dict(weights.initial(graph)), {})
+        model = onnx_network.model(graph, weights.for_proof(graph), {})
     except ValueError as error:
         raise RequestError(f"{name} cannot be written: {error}") from error
     with disk(f"cannot write {output}", "name another file with -o", RequestError):

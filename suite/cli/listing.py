@@ -147,6 +147,8 @@ def list_model_servers(as_json: Json = False) -> None:
             "problem": problem,
             "protocol": server.protocol,
             "batches": server.batches,
+            "elsewhere": not server.program,
+            "options": {name: {"default": knob.default, "help": knob.help} for name, knob in server.options.items()},
             "telemetry off by": [f"{name}={value}" for name, value in server.environ.items()],
             "environment": server.environment,
             "help": server.help,

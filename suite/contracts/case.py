@@ -168,7 +168,7 @@ YOUNGER: dict[str, Any] = {
 YOUNGER_WITHIN: dict[str, dict[str, Any]] = {
     "placement": {"share_devices": False, "memory_limit": 0},
     "training": {"patience": 0},
-    "serving": {"model_server": "inprocess", "workers": 1, "arrivals": "poisson"},
+    "serving": {"model_server": "inprocess", "workers": 1, "arrivals": "poisson", "address": "", "options": {}},
 }
 
 

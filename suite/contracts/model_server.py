@@ -1,14 +1,15 @@
 """The contract of a model server's plugin: what stagebench must know to start it, to ask it and to end it.
 
-The predictor is not in the server's process: the server's program hands the bytes of queries to it
+The predictor is not in the process of a server that is started: the server's program hands the bytes of queries to it
 (`suite.worker.shared_answers`). So any framework's predictor can be behind any server, whose environment needs no
-framework.
+framework. A server without a program runs elsewhere, with a predictor of its own, at an address that plans give.
 """
 
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from suite.contracts.deep import DEEP
+from suite.contracts.knobs import Knob
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class ModelServer:
 
     Queries are requests POST to `path`, in a protocol of `suite.worker.protocols`. The program reads
     `suite.worker.shared_answers.served()`, listens where that says, and answers by `Answers.of`. It is ended by SIGTERM
-    to all of its processes.
+    to all of its processes. Without a program, `path` and `health` continue the address that a plan gives.
     """
 
     __pydantic_config__ = DEEP
@@ -25,17 +26,20 @@ class ModelServer:
     name: str  # in plans and records: no two model servers have one name
     title: str
     help: str  # a sentence: what it is
-    package: str  # of the code that runs in its environment
-    program: str  # the file of that package that is run: "cluster/model_servers/mosec_program.py"
-    requires: tuple[str, ...]  # the modules that its environment must have, its own first
-    environment: str  # the tox environment
-    remedy: str  # the command that makes it
     path: str  # of its address: "/inference"
+    package: str = ""  # of the code that runs in its environment
+    program: str = ""  # the file of that package that is run: "cluster/model_servers/mosec_program.py"
+    requires: tuple[str, ...] = ()  # the modules that its environment must have, its own first
+    environment: str | None = None  # the tox environment
+    remedy: str = ""  # the command that makes it
     protocol: str = "raw"  # one of suite.worker.protocols
     batches: bool = True  # False: it answers queries one at a time
     delays: bool = True  # False: it decides itself how long a query waits for others; `max_delay_ms` is nothing to it
     whole_ms: bool = False  # True: `max_delay_ms` is rounded up to whole milliseconds, one at least
     since_arrival: bool = False  # whether the delay counts from a query's arrival; False: from when a worker takes it
+    health: str | None = None  # of a server elsewhere: GET answers 200 there once it is ready
+    options: dict[str, Knob] = field(default_factory=dict)  # its own, by their names; in `Served.options` if given
+    delay_option: tuple[str, float] = ("", 1.0)  # the one that is `max_delay_ms` by another name, and its milliseconds
     environ: dict[str, str] = field(default_factory=dict)  # variables, such as those that turn off telemetry
     builds_on: tuple[str, ...] = ()  # further packages that the program imports, but for NumPy and `suite.worker`
 

@@ -120,6 +120,8 @@ class Block(Strict):
     model_server: Swept[Word] = [Serving().model_server]
     workers: Swept[Annotated[int, Field(ge=1, le=MOST_WORKERS)]] = [Serving().workers]
     arrivals: Swept[Word] = [Serving().arrivals]
+    address: Swept[str] = [Serving().address]
+    options: Swept[dict[str, Any]] = [Serving().options]
     seed: Swept[Annotated[int, Field(ge=0, lt=2**32)]] = [1]
     time_limit: Swept[Positive] = [1800.0]
     silence_limit: Swept[Positive] = [300.0]
@@ -290,7 +292,8 @@ def _common(values: list[Any] | None, kept: list[Any]) -> list[Any]:
 def _unknown(
     place: KeyPath, what: str, values: list[Any], there: Sequence[list[Any] | None]
 ) -> Iterator[tuple[KeyPath, str]]:
-    found = list(dict.fromkeys(value for each in there for value in each or ()))
+    found = [value for each in there for value in each or ()]
     for index, value in enumerate(values):
         if value not in found:
-            yield (*place, index), f"no block has {what} = {value!r}; {known(value, map(str, found))}"
+            names = dict.fromkeys(map(str, found))
+            yield (*place, index), f"no block has {what} = {value!r}; {known(str(value), names)}"

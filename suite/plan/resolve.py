@@ -9,7 +9,7 @@ from suite.contracts import knobs
 from suite.contracts.adapter import Adapters, Strategy
 from suite.contracts.case import AUTO, Case, Placement, check_counts, optimiser_settings
 from suite.contracts.launcher import Launchers, starters
-from suite.contracts.model_server import INPROCESS, ModelServer
+from suite.contracts.model_server import INPROCESS
 from suite.data.compatibility import Fit, fit
 from suite.data.sets import missing_records
 from suite.data.trace import arrival_times, with_digest
@@ -17,12 +17,13 @@ from suite.errors import RequestError
 from suite.files import expanded
 from suite.plan.checks import Names, check_placement, format_of, hosts_of, refusal, refused_format
 from suite.plan.model import WHOLE, Choice, choices, count
+from suite.plan.model_servers import one_at_a_time, server_problems, serving_of
 from suite.plan.read import Plan
 from suite.plugins import graph_of, model_servers
 from suite.processes.hosts import here
 from suite.text import chosen, known, shown
 from suite.worker.case_parts import ARRIVALS, FLOORS, ROUNDS, Input, Schedule, Serving, Training
-from suite.worker.pass_kinds import BY_NAME, NAMES, NATIVE, OFFLINE, PASS_KINDS, SERVER, TRAIN, USUAL, USUAL_LOADS
+from suite.worker.pass_kinds import BY_NAME, NAMES, NATIVE, OFFLINE, PASS_KINDS, TRAIN, USUAL, USUAL_LOADS
 from workloads.catalogue import Workload
 
 # The keys of a choice that a case has unchanged.
@@ -105,6 +106,8 @@ class _Maker(Names):
                 check_placement(choice, launcher, self.launchers, hosts_of(choice, self.hosts), self.problems)
                 self.check_training(choice)
                 self.check_batches(choice)
+                for key, problem in server_problems(choice, self.model_servers):
+                    self.add(choice, key, problem)
                 yield self.resolved(choice, launcher), self.problems.at(written.head)
 
     def add(self, choice: Choice, key: str, problem: str) -> None:
@@ -278,25 +281,6 @@ def _input(choice: Choice, form: str) -> Input:
         return Input()
     keys = ("page_cache", "prefetch", "repeat", "augment", "on_error")
     return Input(mode=choice["data_mode"], format=form, **{key: choice[key] for key in keys})
-
-
-def serving_of(case: Case, servers: Mapping[str, ModelServer]) -> Serving:
-    """Return the settings of the load `server`; the default ones of what has no use for them, which must not differ."""
-    if SERVER not in case.passes:
-        return Serving()
-    if case.serving.model_server == INPROCESS:
-        return case.serving._replace(workers=1)
-    server = servers.get(case.serving.model_server)
-    waits = server is None or (server.batches and server.delays)
-    return case.serving if waits else case.serving._replace(max_delay_ms=Serving().max_delay_ms)
-
-
-def one_at_a_time(case: Case, servers: Mapping[str, ModelServer]) -> str | None:
-    """Return why a model server does not batch as the case wants; None if it does."""
-    server = servers.get(case.serving.model_server)
-    if server is None or server.batches or case.batch == 1:
-        return None
-    return f"the model server {server.name} answers one query at a time, not {case.batch} together; use batch = 1"
 
 
 def measurable(strategy: Strategy | None, passes: tuple[str, ...]) -> tuple[str, ...]:

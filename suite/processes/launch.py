@@ -143,13 +143,15 @@ def launch_of(
 
 
 def started(name: str, interpreters: Mapping[str, str], bundle_folder: Path) -> ModelServer | None:
-    """Return how ranks start a model server, and write its bundle; None for `inprocess`.
+    """Return how ranks start a model server, and write its bundle, or ask one elsewhere; None for `inprocess`.
 
     Unavailable says what this machine lacks.
     """
     if name == INPROCESS:
         return None
     server = model_servers()[name]
+    if not server.program:
+        return ModelServer(server.name, "", [], "", server.path, server.protocol, health=server.health)
     interpreter = find(server, interpreters)
     code = bundle.write(server, bundle_folder)
     tokens = bundle.script(interpreter.path, code, (server.program,))

@@ -100,7 +100,8 @@ def _of_rank(record: Record, rank: Rank) -> Iterator[str]:
     if spent > CLOCKS * record.seconds + CLOCKS_S:
         yield f"rank {rank.rank}: its passes take {spent:g} s together, and the whole process {record.seconds:g} s"
     yield from _of_passes(record, rank)
-    yield from (f"rank {rank.rank}: {problem}" for each in rank.tries for problem in _of_try(each))
+    address = record.case.serving.address
+    yield from (f"rank {rank.rank}: {problem}" for each in rank.tries for problem in _of_try(each, bool(address)))
     for name, measured in rank.passes.items():
         found = chain(_of_pass(name, measured, per_step), _of_wall(record, measured), _of_times(measured))
         yield from (f"rank {rank.rank}, pass {name!r}: {problem}" for problem in found)
@@ -232,11 +233,13 @@ def _of_pass(name: str, measured: Pass, per_step: int) -> Iterator[str]:
         yield "a block of steps took no time"
 
 
-def _of_try(tried: Try) -> Iterator[str]:
+def _of_try(tried: Try, elsewhere: bool) -> Iterator[str]:
+    """Check a try's counts, signs and parts; of a model server elsewhere no batch is seen."""
     answered, behind = len(tried.latency_s), bool(tried.lag_s)
     ended = answered + tried.malformed + tried.refused + tried.timed_out + tried.failed
     # A query that the generator gave up may have been answered even so; of one that was refused no batch had any.
     lost = sum(tried.batches) < answered if behind else sum(tried.batches) != answered
+    lost = bool(tried.batches) if elsewhere else lost
     least = 0 if behind else 1  # a server may refuse every query
     if not (least <= answered <= tried.scheduled and tried.rate > 0) or lost:
         yield f"a try has {answered} answers of {tried.scheduled} queries, in batches of {sum(tried.batches)} in all"
@@ -244,8 +247,9 @@ def _of_try(tried: Try) -> Iterator[str]:
         yield f"a try sent {len(tried.lag_s)} queries, and tells what became of {ended}"
     if not (0 <= tried.wrong <= tried.compared <= answered):
         yield f"a try has {tried.wrong} wrong answers of {tried.compared} that were compared"
-    parts, stages = PARTS_BEHIND if behind else PARTS_INSIDE, tried.stage_s
-    if set(stages) - set(["back"] * behind) != set(parts) or min((*tried.latency_s, stages.get("forward", 0.0))) < 0:
+    parts = ("lag", "server") if elsewhere else PARTS_BEHIND if behind else PARTS_INSIDE
+    stages, more = tried.stage_s, ["back"] * (behind and not elsewhere)
+    if set(stages) - set(more) != set(parts) or min((*tried.latency_s, stages.get("forward", 0.0))) < 0:
         yield f"a try has other parts than {', '.join(sorted(parts))}, or one that took less than no time"
     whole = sum(tried.latency_s) / max(1, answered)
     if abs(sum(stages.values()) - whole) > (CLOCKS - 1) * whole + CLOCKS_S:

@@ -1,7 +1,7 @@
 """The parts of a case that its ranks read; each is defined here once, for plans, cases, records and jobs."""
 
 import math
-from typing import Callable, Dict, NamedTuple
+from typing import Any, Callable, Dict, NamedTuple
 
 ITEMSIZES = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes of a number, by the type that is exchanged
 
@@ -58,6 +58,8 @@ class Serving(NamedTuple):
     model_server: str = "inprocess"  # the plugin that takes the queries; "inprocess": no server
     workers: int = 1  # processes of the server that answer batches
     arrivals: str = "poisson"  # of single queries; "bursts": of BURST at a time; else the file of a trace
+    address: str = ""  # of a model server that runs elsewhere; "": it is started here
+    options: Dict[str, Any] = {}  # the model server's own
 
 
 # The factor of the rate from the end of the warm-up (0.0) to the end of the training (1.0). The steps are those of

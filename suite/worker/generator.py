@@ -33,6 +33,7 @@ LOST = 0.01  # of the queries that were sent
 REFUSALS, TIME_OUTS = (429, 503), (408, 504)  # statuses of HTTP
 PR_SET_TIMERSLACK = 29
 HEAD_END = b"\r\n\r\n"
+SHOWN = 120  # bytes of an answer that is none
 
 
 class Target(NamedTuple):
@@ -62,12 +63,13 @@ class Precise(selectors.EpollSelector):
 class Query:
     """A query, from its scheduled arrival to its answer or failure."""
 
-    __slots__ = ("body", "connection", "done", "due", "fields", "number", "seen", "sent", "status")
+    __slots__ = ("body", "connection", "done", "due", "error", "fields", "number", "seen", "sent", "status")
 
     def __init__(self, number: int, due: float) -> None:
         self.number, self.due, self.sent = number, due, time.perf_counter()
         self.done = 0.0
         self.status = 0  # of HTTP; 0: no answer; -1: its connection broke
+        self.error = ""  # why it broke
         self.fields: Dict[str, str] = {}
         self.body: Optional[bytes] = None
         self.seen = False  # whether the body was an answer, and is no longer kept
@@ -136,7 +138,7 @@ class Connection(asyncio.Protocol):
         if self._query is None:
             self._owner.forget(self)
         else:
-            self._query.status = -1
+            self._query.status, self._query.error = -1, str(error or "the server closed the connection")
             self._owner.answered(self._query)
 
     def close(self) -> None:
@@ -157,7 +159,9 @@ class Generator:
         self._target, self._loop = target, loop
         self._right = np.load(target.right)
         queries = np.load(target.queries)
-        self._requests = [protocols.request(target.protocol, target.host, target.path, each) for each in queries]
+        host = f"[{target.host}]" if ":" in target.host else target.host
+        host = f"{host}:{target.port}"
+        self._requests = [protocols.request(target.protocol, host, target.path, each) for each in queries]
         self._free: List[Connection] = []
         self._numbers = itertools.count()  # over all tasks: no answer to an old query is taken for a new one's
         self._waiting: Dict[int, Query] = {}  # by number: the oldest first
@@ -240,8 +244,8 @@ class Generator:
     async def _send_anew(self, query: Query) -> None:
         try:
             connection = await self._connect()
-        except (OSError, asyncio.TimeoutError):
-            query.status = -1
+        except (OSError, asyncio.TimeoutError) as error:
+            query.status, query.error = -1, str(error) or f"no connection within {CONNECT_S:g} s"
             self.answered(query)
             return
         if self._waiting.get(query.number) is query:
@@ -296,19 +300,20 @@ class Generator:
     def _counted(self) -> Dict[str, Any]:
         """Return the latencies of answers, and counts: every query is an answer, or in exactly one of the others."""
         counts = dict.fromkeys(("wrong", "malformed", "refused", "timed_out", "failed"), 0)
-        latencies, compared = [], 0
+        latencies, compared, trouble = [], 0, ""
         for query in sorted(self._closed, key=lambda each: each.number):
             answer = None if _kind(query) or query.seen else self._answer(query)
             kind = _kind(query) or ("" if query.seen or answer is not None else "malformed")
             if kind:
                 counts[kind] += 1
+                trouble = trouble or _trouble(query)
                 continue
             latencies.append(query.done - query.due)
             if answer is not None and self._target.bound < np.inf:
                 compared += 1
                 right = self._right[query.number % len(self._right)]
                 counts["wrong"] += not distance(answer, right) <= self._target.bound
-        return dict(counts, latency_s=latencies, compared=compared)
+        return dict(counts, latency_s=latencies, compared=compared, trouble=trouble)
 
     def close(self) -> None:
         """Close every connection."""
@@ -342,6 +347,15 @@ def _kind(query: Query) -> str:
     if query.status in REFUSALS:
         return "refused"
     return "timed_out" if query.status in TIME_OUTS else "failed"
+
+
+def _trouble(query: Query) -> str:
+    """Return why a query has no answer, in words."""
+    if query.status <= 0:
+        return query.error or "nothing came back in time"
+    body = query.body or b""
+    said = repr(body[:SHOWN].decode("utf-8", "replace")) if body else "no body"
+    return f"status {query.status}, {len(body):,} bytes, {said}"
 
 
 def main(configuration: str) -> None:

@@ -56,17 +56,18 @@ class Recipe(NamedTuple):
 
 
 class ModelServer(NamedTuple):
-    """A model server to start: `suite.contracts.model_server`."""
+    """A model server to start, or one elsewhere, which has no tokens: `suite.contracts.model_server`."""
 
     name: str
     version: str
     tokens: List[str]  # its command
     bundle: str  # the folder of the code that it runs
-    path: str  # of its address, to which queries are sent
+    path: str  # to which queries are sent; elsewhere, below the case's address
     protocol: str = "raw"
     whole_ms: bool = False
     since_arrival: bool = False
     environ: Dict[str, str] = {}
+    health: Optional[str] = None  # the path that is asked first, as `path`; None: none is
 
 
 # --- tasks -------------------------------------------------------------------

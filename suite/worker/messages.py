@@ -191,19 +191,22 @@ class InFlight(NamedTuple):
 
 
 class ServerUse(NamedTuple):
-    """The model server that took the queries of the load `server`, and what a queue's model must know of it."""
+    """The model server that took the queries of the load `server`, and what a queue's model must know of it.
+
+    None of the server's own is known of one that runs elsewhere.
+    """
 
     name: str
-    version: str
-    ready_s: float  # from its start to its first right answer
-    delay_s: float  # that the oldest query of a batch waits for others
-    since_arrival: bool  # whether it waits from its arrival, or from when a worker takes it
-    alone_s: float  # of a query with no other under way, beyond its delay and the predictor's time; the median
-    gap_s: float  # between two batches of the predictor while there always are queries; the mean
+    version: str  # "": unknown
     closed_loops: List[InFlight]  # of 1, 2, 4, ... queries, up to two full batches a worker
-    processes: int  # of the server, at the end
-    resident_bytes: int  # of all of them
-    cores: float  # that they kept busy while they were asked, in the mean
+    ready_s: Optional[float] = None  # from its start to its first right answer
+    delay_s: Optional[float] = None  # that the oldest query of a batch waits for others
+    since_arrival: bool = False  # whether it waits from its arrival, or from when a worker takes it
+    alone_s: Optional[float] = None  # of a lone query, beyond its delay and the predictor's time; the median
+    gap_s: Optional[float] = None  # between two batches of the predictor while there always are queries; the mean
+    processes: Optional[int] = None  # of the server, at the end
+    resident_bytes: Optional[int] = None  # of all of them
+    cores: Optional[float] = None  # that they kept busy while they were asked, in the mean
 
 
 PREDICTOR_PARTS = ("assembly", "h2d", "forward", "d2h")  # of a query's latency
@@ -217,11 +220,11 @@ class Try(NamedTuple):
     rate: float  # scheduled queries/s
     scheduled: int  # queries; fewer are answered where the queue grew beyond hope
     latency_s: List[float]  # of each answered query, from its scheduled arrival to its answer
-    batches: List[int]  # queries of each batch, in order
+    batches: List[int]  # queries of each batch, in order; empty of a model server elsewhere, where none is seen
     batch_s: List[float]  # seconds of the predictor for each batch
     # The mean over queries, together the mean latency: PARTS_INSIDE; behind a model server PARTS_BEHIND: "lag" of the
     # generator, "hop" through shared memory there and back, "server" for the way to the hop, its queue and its own
-    # work. The way back is "back", or in "server" too if not every query was answered.
+    # work. The way back is "back", or in "server" too if not every query was answered. Elsewhere: "lag" and "server".
     stage_s: Dict[str, float]
     wall_s: float
     compared: int = 0  # answers that were compared with the usual ones to their queries

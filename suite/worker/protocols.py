@@ -1,8 +1,9 @@
 """How a query of one sample, and its answer, are written in a request of HTTP, and in what comes back.
 
 `raw`: the numbers as bytes, both ways. `v2`: the Open Inference Protocol with its binary extension
-(https://github.com/kserve/open-inference-protocol; the extension: Triton's protocol/extension_binary_data). `json`:
-{"inputs": [sample]}, and a list of answers, alone or as "predictions".
+(https://github.com/kserve/open-inference-protocol; the extension: Triton's protocol/extension_binary_data), its tensors
+called as in our ONNX models. `json`: {"instances": [sample]}, and a list of answers, alone or as "predictions", as in
+TensorFlow Serving (https://www.tensorflow.org/tfx/serving/api_rest).
 """
 
 import json
@@ -11,6 +12,7 @@ from typing import Dict, Optional
 import numpy as np
 
 V2_TYPES = {"float16": "FP16", "float32": "FP32", "float64": "FP64", "int32": "INT32", "int64": "INT64"}
+INPUT, OUTPUT = "input", "logits"  # the names of tensors, as suite.worker.onnx_network writes them
 V2_HEADER = "inference-header-content-length"
 PROTOCOLS = ("raw", "v2", "json")
 
@@ -19,15 +21,15 @@ def request(protocol: str, host: str, path: str, sample: np.ndarray) -> bytes:
     """Return a request, whole."""
     body, fields = sample.tobytes(), {"Content-Type": "application/octet-stream"}
     if protocol == "json":
-        body, fields = json.dumps({"inputs": [sample.tolist()]}).encode(), {"Content-Type": "application/json"}
+        body, fields = json.dumps({"instances": [sample.tolist()]}).encode(), {"Content-Type": "application/json"}
     elif protocol == "v2":
         query = {
-            "name": "query",
+            "name": INPUT,
             "shape": [1] + list(sample.shape),
             "datatype": V2_TYPES[str(sample.dtype)],
             "parameters": {"binary_data_size": len(body)},
         }
-        answer = {"name": "answer", "parameters": {"binary_data": True}}
+        answer = {"name": OUTPUT, "parameters": {"binary_data": True}}
         head = json.dumps({"inputs": [query], "outputs": [answer]}).encode()
         body, fields[V2_HEADER] = head + body, str(len(head))
     lines = [f"POST {path} HTTP/1.1", f"Host: {host}", f"Content-Length: {len(body)}"]

@@ -11,6 +11,8 @@ from typing import Dict, List, Optional, Union
 import numpy as np
 
 from suite.worker.arrivals import Asked, InProcess, tries
+from suite.worker.asking import Asking
+from suite.worker.elsewhere import Elsewhere
 from suite.worker.feed import RESIDENT, synthetic
 from suite.worker.job import Measure
 from suite.worker.loop import Loop, Side, Timed
@@ -53,9 +55,12 @@ class Loads:
         if task.model_server is None:
             inside = InProcess(asked, task.serving)
             return [*tries(inside.attempt, inside.capacity(), task, seed, outbox.progress)]
-        with Behind(asked, task.serving, task.model_server, outbox.folder).running() as behind:
-            found = tries(behind.attempt, behind.capacity(), task, seed, outbox.progress)
-            return [behind.use(), *found]
+        asking: Asking = Behind(asked, task.serving, task.model_server, outbox.folder)
+        if task.serving.address:
+            asking = Elsewhere(asked, task.serving, task.model_server)
+        with asking.running() as server:
+            found = tries(server.attempt, server.capacity(), task, seed, outbox.progress)
+            return [server.use(), *found]
 
     def _queries(self, samples: int) -> List[np.ndarray]:
         seed = self._predictor.setup.seed

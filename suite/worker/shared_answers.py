@@ -14,7 +14,7 @@ import socket
 import struct
 import threading
 import time
-from typing import Any, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 LINE = 64  # bytes of a cache line
 NUMBER = struct.Struct("<i")
@@ -38,6 +38,7 @@ class Served(NamedTuple):
     answer_type: str
     query_shape: List[int]  # without a batch's dimension
     answer_shape: List[int]
+    options: Dict[str, Any] = {}  # the server's own, by its names
 
 
 def served() -> Served:

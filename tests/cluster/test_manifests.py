@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,8 @@ from suite.cli import app
 from suite.contracts.case import Case, Placement
 from suite.errors import RequestError
 from suite.plan import Resolved, load, resolve
-from suite.plugins import adapters, launchers, workloads
-from suite.worker.case_parts import Sampling
+from suite.plugins import adapters, launchers, model_servers, workloads
+from suite.worker.case_parts import Sampling, Serving
 from tests.support import plans
 from tests.support.errors import raising
 
@@ -48,6 +49,9 @@ CASES = {
     "mpijob-mpiexec": case("cntk", "one_bit_sgd", nodes=4, ranks_per_node=2, launcher="mpiexec", hosts=tuple("abcd")),
     "mpijob-ssh": case("mxnet", "dist_sync", nodes=2, threads=8, launcher="ssh"),
     "pytorchjob": case("pytorch", "ddp", nodes=3, ranks_per_node=8, device="cuda", threads=6, launcher="ssh"),
+    "inferenceservice": case("onnxruntime", "inference", threads=2).on(
+        batch=1, passes=("offline", "server"), serving=Serving(model_server="kserve", workers=2)
+    ),
 }
 
 
@@ -58,6 +62,12 @@ def within(plan, number, case, namespace):
 def written(name):
     number = list(CASES).index(name) + 1
     return text_of(within("the plan", number, CASES[name], SETTINGS.namespace), "the plan", SETTINGS)
+
+
+def documents(name):
+    """The plan and the job of a file, and what lies between them."""
+    config, *between, job = yaml.safe_load_all(written(name))
+    return config, job, between
 
 
 def test_exact_files():
@@ -114,7 +124,7 @@ def problems():
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_job_satisfies_its_operator_s_published_schema(name, problems):
-    _, job = yaml.safe_load_all(written(name))
+    _, job, _ = documents(name)
     assert problems(job) == []
     for _, _, pod in pods_of(job):
         pod["spec"]["containers"][0]["imagee"] = pod["spec"]["containers"][0].pop("name")
@@ -123,7 +133,7 @@ def test_a_job_satisfies_its_operator_s_published_schema(name, problems):
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_job_asks_for_what_the_placement_says(name):
-    _, job = yaml.safe_load_all(written(name))
+    _, job, _ = documents(name)
     place = CASES[name].placement
     part = "app.kubernetes.io/component"
     nodes = [(count, pod) for _, count, pod in pods_of(job) if pod["metadata"]["labels"][part] == "node"]
@@ -132,6 +142,7 @@ def test_a_job_asks_for_what_the_placement_says(name):
     for _, pod in nodes:
         asked = pod["spec"]["containers"][0]["resources"]
         communicating = place.ranks_per_node if place.ranks > 1 else 0
+        communicating += CASES[name].serving.model_server != "inprocess"
         assert asked["requests"]["cpu"] == str(per_node * place.threads + communicating)
         assert asked.get("limits", {}) == ({"nvidia.com/gpu": str(per_node)} if place.device == "cuda" else {})
         assert ("affinity" in pod["spec"]) == (place.nodes > 1)
@@ -142,7 +153,7 @@ def test_a_job_asks_for_what_the_placement_says(name):
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_job_s_parts_fit_together(name):
-    config, job = yaml.safe_load_all(written(name))
+    config, job, _ = documents(name)
     assert config["metadata"] == job["metadata"]
     assert LABEL.fullmatch(job["metadata"]["name"])
     for role, count, pod in pods_of(job):
@@ -160,7 +171,7 @@ def test_a_job_s_parts_fit_together(name):
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_plan_inside_is_the_one_case_with_the_pods_for_hosts(name, tmp_path):
-    config, job = yaml.safe_load_all(written(name))
+    config, job, _ = documents(name)
     (tmp_path / "plan.toml").write_text(config["data"]["plan.toml"])
     (found,) = resolve(load(tmp_path / "plan.toml"), adapters(), launchers(), workloads())
     name, place = job["metadata"]["name"], found.case.placement
@@ -173,6 +184,23 @@ def test_the_plan_inside_is_the_one_case_with_the_pods_for_hosts(name, tmp_path)
     asked = next(one for one in CASES.values() if one.adapter == found.case.adapter)
     given = asked.placement
     assert (place.nodes, place.ranks_per_node, place.launcher) == (given.nodes, given.ranks_per_node, given.launcher)
+
+
+def test_a_case_behind_kserve_asks_the_service_that_serves_its_network():
+    config, job, (service,) = documents("inferenceservice")
+    assert service["metadata"] == job["metadata"]
+    assert (service["apiVersion"], service["kind"]) == ("serving.kserve.io/v1beta1", "InferenceService")
+    predictor, name = service["spec"]["predictor"], service["metadata"]["name"]
+    assert predictor["minReplicas"] == predictor["maxReplicas"] == 2
+    assert predictor["model"]["storageUri"] == f"pvc://{SETTINGS.claim}/networks/resnet50"
+    held = {"cpu": "2"}  # a runtime has limits of its own, which a larger request would pass
+    assert predictor["model"]["resources"] == {"requests": held, "limits": held}
+    (asked,) = tomllib.loads(config["data"]["plan.toml"])["cases"]
+    assert asked["model_server"] == "open-inference"
+    assert asked["address"] == f"http://{name}-predictor.bench.svc.cluster.local/v2/models/resnet50"
+    assert not model_servers()[asked["model_server"]].program
+    assert len(f"{name}-predictor") <= 63
+    assert all(not documents(other)[2] for other in CASES if other != "inferenceservice")
 
 
 def test_the_training_operator_finds_its_container_and_names_are_labels_whatever_the_plan_is_called():

@@ -261,7 +261,7 @@ def tries_of(case: Case, repeat: int) -> dict[str, Any]:
         each |= {"batch_s": [0.001] * 400, "wall_s": 400 / rate, "compared": 400, "lag_s": [1e-5] * 400 * behind}
         found.append(each)
     closed = [InFlight(1, 500.0, 0.002), InFlight(2, 900.0, 0.0022)]
-    use = ServerUse(case.serving.model_server, "1.0", 1.5, 0.0, False, 0.001, 0.0001, closed, 3, 200 << 20, 0.25)
+    use = ServerUse(case.serving.model_server, "1.0", closed, 1.5, 0.0, False, 0.001, 0.0001, 3, 200 << 20, 0.25)
     return {"tries": found, **({"model_server": to_json(use)} if behind else {})}
 
 

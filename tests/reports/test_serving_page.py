@@ -1,5 +1,8 @@
 """The page of the load `server`, of honest records however odd they are."""
 
+from dataclasses import replace
+from itertools import count
+
 import pytest
 
 from reports.pages.run import Report
@@ -12,9 +15,10 @@ from tests.reports.made_run import MadeRun, case_of
 @pytest.fixture
 def page(tmp_path):
     """Gives the page's text of a case whose tries are changed."""
+    numbers = count()
 
-    def made(change=lambda tried: None, **rule):
-        run = MadeRun(tmp_path / "run", "serving")
+    def made(change=lambda tried: None, versions=(), **rule):
+        run = MadeRun(tmp_path / f"run-{next(numbers)}", "serving")
         sampling = Sampling(steps=700, processes=3)
         settings = {"strategy": "inference", "passes": ("offline", "server"), "sampling": sampling}
         case = run.proven(case_of("pytorch", batch=4, serving=Serving(**rule), **settings))
@@ -22,6 +26,8 @@ def page(tmp_path):
         def changed(record):
             for tried in record["ranks"][0]["tries"]:
                 change(tried)
+            if versions:
+                record["ranks"][0]["model_server"]["version"] = versions[record["repeat"] % len(versions)]
 
         run.changed(case, changed)
         row = run.only()
@@ -105,3 +111,32 @@ def test_the_best_batch_and_delay_are_marked_as_measured_and_as_the_model_says(t
     assert "● " in latencies
     assert "○ " in latencies
     assert "answers/s within the bound" in latencies
+
+
+def test_a_server_elsewhere_shows_what_is_known_of_it(page):
+    def seen_from_here(tried):
+        tried.update(batches=[], batch_s=[])
+        lag = tried["stage_s"]["lag"]
+        tried["stage_s"] = {"lag": lag, "server": sum(tried["stage_s"].values()) - lag}
+
+    rule = {"model_server": "raw", "address": "http://there:80/x", "options": {}, "bound_ms": 1000.0}
+    row, section = page(seen_from_here, **rule)
+    text = str(section)
+    assert "at least 200" in text
+    assert "at http://there:80/x" in text
+    assert "model is off" not in text
+    assert row.served.first[0].batch is None
+
+
+def test_the_delay_that_held_is_shown_and_processes_that_met_different_servers_are_marked(page):
+    served = page(model_server="mosec", options={"capacity": 9}, bound_ms=1000.0)[0].served
+    assert served.delay_ms(Serving(max_delay_ms=0.5)) == 1000 * served.model_server.delay_s
+    assert replace(served, model_server=None).delay_ms(Serving(max_delay_ms=0.5)) == 0.5
+    assert "capacity=9" in str(page(model_server="mosec", options={"capacity": 9}, bound_ms=1000.0)[1])
+
+
+def test_processes_that_met_different_versions_are_no_row_to_compare(page):
+    row, _ = page(model_server="mosec", bound_ms=1000.0, versions=("1.0", "1.1"))
+    assert "other server version" in row.marks
+    assert not row.comparable
+    assert "other server version" not in page(model_server="mosec", bound_ms=1000.0)[0].marks

@@ -11,7 +11,8 @@ from suite.data import locate
 from suite.errors import RequestError
 from suite.plan import load, ready_made, resolve
 from suite.plan.model import SECTIONS, Pass
-from suite.plan.resolve import idle, measurable, one_at_a_time, serving_of
+from suite.plan.model_servers import one_at_a_time, serving_of
+from suite.plan.resolve import idle, measurable
 from suite.results.records import CaseEntry
 from suite.worker.case_parts import Sampling, Schedule, Serving, Training
 from suite.worker.job import DataSet
@@ -303,7 +304,7 @@ def test_what_infers_has_loads_alone():
 
 
 def test_a_model_server_is_asked_for_what_it_does():
-    plain = ModelServer("plain", "", "", "", "", (), "", "", "/")
+    plain = ModelServer("plain", "", "", "/", program="x")
     servers = {"plain": plain, "single": replace(plain, name="single", batches=False)}
     servers["free"] = replace(plain, name="free", delays=False)
     asked = Serving(max_delay_ms=2.0, workers=2)

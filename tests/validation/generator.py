@@ -30,9 +30,10 @@ import numpy as np
 from figures import figure, told
 
 from suite.worker.arrivals import Asked, InProcess
+from suite.worker.asking import GENERATE, ROOT
 from suite.worker.case_parts import Serving
 from suite.worker.generator import Target
-from suite.worker.model_server import GENERATE, HOST, ROOT
+from suite.worker.model_server import HOST
 from suite.worker.rendezvous import free_port
 from tests.support.echo import Echo, echo
 

@@ -24,7 +24,7 @@ EVERY = [
     messages.Pass("staged", 16, False, [0.5], [0.25], 0.25, stage_s={"io": [0.25]}, loss=0.5),
     messages.Pass("compute_only", 16, True, [0.5], [0.25], 0.25, pairs_s=[(0.3, 0.25), (0.31, 0.26)]),
     messages.ServerUse(
-        "mosec", "0.9.8", 1.5, 0.002, False, 0.001, 0.0004, [messages.InFlight(1, 200.0, 0.005)], 4, 200, 0.5
+        "mosec", "0.9.8", [messages.InFlight(1, 200.0, 0.005)], 1.5, 0.002, False, 0.001, 0.0004, 4, 200, 0.5
     ),
     messages.Try(
         100.0, 3, [0.01, 0.02], [1, 1], [0.01, 0.02], {"lag": 0, "server": 0.005, "hop": 0.01}, 0.03, failed=1

@@ -18,7 +18,17 @@ pytestmark = pytest.mark.slow
 DUE = np.arange(1.0, 401.0) / 400.0
 
 
-@pytest.fixture(params=sorted(model_servers()))
+STARTED = [name for name, server in model_servers().items() if server.program]
+OPTIONS = {
+    "bentoml": {"max_concurrency": 500, "max_latency_ms": 60_000},
+    "litserve": {"batch_timeout": 0.008, "fast_queue": True, "num_api_servers": 1},
+    "mosec": {"capacity": 500, "max_wait_time": 8},
+    "torchserve": {"job_queue_size": 500, "maxBatchDelay": 8, "number_of_netty_threads": 2},
+    "triton": {"max_queue_delay_microseconds": 8000, "preferred_batch_size": [4], "preserve_ordering": True},
+}
+
+
+@pytest.fixture(params=STARTED)
 def server(request, tmp_path):
     """Gives a declaration and what starts it."""
     try:
@@ -32,6 +42,8 @@ def test_every_answer_is_right_batches_are_made_and_nothing_stays(server, worker
     declared, named = server
     predictor = echo(batch=4 if declared.batches else 1, batch_s=1e-3)
     rule = Serving(max_delay_ms=8.0, bound_ms=2000.0, workers=workers)  # a busy machine's queue is not hopeless soon
+    if workers == 2:
+        rule = rule._replace(options=OPTIONS.get(declared.name, {}))
     with Behind(Asked(predictor, SAMPLES), rule, named, str(tmp_path)).running() as behind:
         behind.capacity()
         found = behind.attempt(400.0, DUE)
@@ -43,3 +55,22 @@ def test_every_answer_is_right_batches_are_made_and_nothing_stays(server, worker
         assert np.mean(found.batches) > 2
     assert running_in(folder) == []
     assert not folder.exists()
+
+
+def test_every_option_is_tried():
+    assert {name: set(model_servers()[name].options) for name in STARTED} == {
+        name: set(OPTIONS.get(name, {})) for name in STARTED
+    }
+
+
+def test_an_option_reaches_its_server(tmp_path):
+    """A queue of one refuses the second of many queries."""
+    try:
+        mosec = started("mosec", {}, tmp_path / "bundle")
+    except Unavailable as error:
+        pytest.skip(str(error))
+    asked, rule = Asked(echo(batch_s=0.05), SAMPLES), Serving(bound_ms=2000.0, options={"capacity": 1})
+    with Behind(asked, rule, mosec, str(tmp_path)).running() as behind:
+        found = behind.attempt(400.0, DUE[:40])
+    assert found.refused
+    assert found.refused + len(found.latency_s) == 40

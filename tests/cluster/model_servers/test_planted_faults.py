@@ -10,12 +10,14 @@ import pytest
 
 from suite.worker import model_server
 from suite.worker.arrivals import Asked
+from suite.worker.asking import ServerEnded
 from suite.worker.case_parts import Serving
 from suite.worker.generator import Precise
 from suite.worker.job import ModelServer
 from suite.worker.messages import PARTS_BEHIND
-from suite.worker.model_server import Behind, ServerEnded
+from suite.worker.model_server import Behind
 from tests.support.echo import SAMPLES, echo
+from tests.support.errors import raising
 from tests.support.started import running_in
 
 CHECKOUT = Path(__file__).parents[3]
@@ -92,8 +94,7 @@ def test_a_server_that_ends_is_named_with_its_last_words(behind):
 
 def test_a_server_that_never_is_ready_is_named(behind, monkeypatch):
     monkeypatch.setattr(model_server, "READY_S", 1.0)
-    said = "the model server plain gave no answer within 1 s of its start, and wrote nothing"
-    with pytest.raises(ServerEnded, match=said), behind("never is ready").running():
+    with raising(ServerEnded, "plain", "1 s"), behind("never is ready").running():
         pass
 
 

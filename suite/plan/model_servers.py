@@ -1,0 +1,87 @@
+"""A model server in a plan: what may be asked of it, and the settings with which it serves a case."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from suite.contracts.case import Case
+from suite.contracts.model_server import INPROCESS, ModelServer
+from suite.plan.model import Choice
+from suite.text import known, shown
+from suite.worker.case_parts import Serving
+from suite.worker.pass_kinds import SERVER
+
+# Of HTTP without TLS: a host, a port, and a path that others are appended to.
+ADDRESS = re.compile(r"http://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\])(:(?P<port>[0-9]{1,5}))?(/[!-~]*)?")
+Servers = Mapping[str, ModelServer]
+
+
+def server_problems(choice: Choice, servers: Servers) -> Iterator[tuple[str, str]]:
+    """Yield (key, problem) of an address and options that the choice's model server cannot have.
+
+    In process they are nothing, where the block also names a server that has them.
+    """
+    server = servers.get(choice["model_server"])
+    if choice.block.model_server == [INPROCESS]:
+        for key in filter(choice.__getitem__, ("address", "options")):
+            yield key, f"{key} is a model server's, and this block names none; write model_server = ..."
+    if server is not None and SERVER in choice.block.passes:
+        yield from (("address", problem) for problem in _of_address(server, choice["address"], servers))
+        for name, value in choice["options"].items():
+            yield from (("options", problem) for problem in _of_option(server, name, value, choice["max_delay_ms"]))
+
+
+def _of_address(server: ModelServer, address: str, servers: Servers) -> Iterator[str]:
+    read = ADDRESS.fullmatch(address)
+    if server.program and address:
+        others = [each.name for each in servers.values() if not each.program and each.protocol == server.protocol]
+        yield (
+            f"the model server {server.name} is started here and has no address; for one that runs elsewhere write "
+            f"model_server = {' or '.join(map(repr, others))}"
+        )
+    elif not server.program and not address:
+        yield f"the model server {server.name} runs elsewhere; write address = 'http://HOST:PORT/...'"
+    elif address and not (read and int(read["port"] or 80) < 1 << 16):
+        yield f"address = {shown(address)}: should read http://HOST:PORT/PATH; TLS, users and queries are not sent"
+
+
+def _of_option(server: ModelServer, name: str, value: Any, delay_ms: float) -> Iterator[str]:
+    option = server.options.get(name)
+    if option is None:
+        hint = known(name, server.options) if server.options else "it has none; leave it out"
+        yield f"the model server {server.name} has no option {shown(name)}; {hint}"
+    elif problem := option.problem(value):
+        yield f"{server.name}'s option {name} {problem}"
+    elif name == server.delay_option[0] and delay_ms not in (0.0, _delay_ms(server, value)):
+        yield f"{name} = {value} is {server.name}'s max_delay_ms, which is {delay_ms:g} here; write one of them"
+
+
+def _delay_ms(server: ModelServer, value: float) -> float:
+    return round(value * server.delay_option[1], 6)
+
+
+def serving_of(case: Case, servers: Servers) -> Serving:
+    """Return the settings of the load `server`; the default ones of what has no use for them, which must not differ."""
+    rule, usual = case.serving, Serving()
+    if SERVER not in case.passes:
+        return usual
+    if rule.model_server == INPROCESS:
+        return rule._replace(workers=usual.workers, address=usual.address, options=usual.options)
+    server = servers.get(rule.model_server)
+    if server is None:
+        return rule
+    rule = rule._replace(options=dict(sorted(rule.options.items())), address=rule.address.rstrip("/"))
+    if not server.program:
+        return rule._replace(max_delay_ms=usual.max_delay_ms, workers=usual.workers)
+    if not (server.batches and server.delays):
+        return rule._replace(max_delay_ms=usual.max_delay_ms)
+    delay = rule.options.get(server.delay_option[0])
+    return rule if delay is None else rule._replace(max_delay_ms=_delay_ms(server, delay))
+
+
+def one_at_a_time(case: Case, servers: Servers) -> str | None:
+    """Return why a model server does not batch as the case wants; None if it does."""
+    server = servers.get(case.serving.model_server)
+    if server is None or server.batches or case.batch == 1:
+        return None
+    return f"the model server {server.name} answers one query at a time, not {case.batch} together; use batch = 1"
