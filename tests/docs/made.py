@@ -3,6 +3,7 @@
 A table is between `<!-- made: NAME -->` and `<!-- end -->`; tests/docs/test_made.py checks that it is up to date.
 """
 
+import configparser
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -17,6 +18,9 @@ from suite.worker.pass_kinds import PASS_KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"(<!-- made: ([\w-]+) -->\n\n).*?(\n<!-- end -->)", re.DOTALL)
+
+# The Pythons that an environment's pins have wheels for, where they are not all of stagebench's own.
+WHEELS = {"tensorflow": "3.11 to 3.13: TensorFlow has no wheel for 3.14"}
 
 # Heading, module, then (the constant's name, its meaning, its unit); % is a share in hundredths.
 THRESHOLDS: Sequence[tuple[str, Sequence[tuple[str, str, str, str]]]] = (
@@ -140,6 +144,23 @@ def frameworks() -> str:
     return table(("adapter", "framework", "strategies"), rows)
 
 
+def tested() -> str:
+    """Return the table of the environments that tox makes: the Python that each asks for, and what it pins."""
+    tox = configparser.RawConfigParser()
+    tox.read(ROOT / "tox.ini")
+    names = ",".join(tox["base"][kind] for kind in ("names", "compiled", "by_name", "servers", "more_servers"))
+    rows = []
+    for name in names.split(","):
+        section = tox[f"testenv:{name}"]
+        bases = [each.strip() for each in section["base"].split(",")][:-2]
+        asked = [tox[each].get("base_python") for each in bases if tox.has_section(each)]
+        python = next(filter(None, [section.get("base_python"), *asked]), WHEELS.get(name, "3.11 to 3.14"))
+        deps = section["deps"].replace("{[base]torch}", tox["base"]["torch"])
+        pins = [" ".join(pin) for pin in re.findall(r"^([\w-]+)==([\w.]+)", deps, re.MULTILINE)]
+        rows.append((f"`{name}`", python.removeprefix("python"), ", ".join(pins)))
+    return table(("environment", "Python", "pins"), rows)
+
+
 def shown() -> str:
     """Return what `stagebench show` prints first of the run in the pictures, as `tox run -e sample` keeps it."""
     return f"```text\n{(ROOT / 'reports' / 'sample' / 'show.txt').read_text()}```\n"
@@ -170,6 +191,7 @@ MADE: dict[str, Callable[[], str]] = {
     "noted-marks": lambda: listed(NOTED.items()),
     "thresholds": thresholds,
     "shown": shown,
+    "tested": tested,
     "tolerances": tolerances,
 }
 
