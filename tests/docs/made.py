@@ -144,21 +144,20 @@ def frameworks() -> str:
     return table(("adapter", "framework", "strategies"), rows)
 
 
-def tested() -> str:
-    """Return the table of the environments that tox makes: the Python that each asks for, and what it pins."""
+def versions() -> str:
+    """Return the table of the releases that tox.ini pins, by the Pythons that their environments may have."""
     tox = configparser.RawConfigParser()
     tox.read(ROOT / "tox.ini")
     names = ",".join(tox["base"][kind] for kind in ("names", "compiled", "by_name", "servers", "more_servers"))
-    rows = []
+    by_python: dict[str, dict[str, None]] = {}
     for name in names.split(","):
         section = tox[f"testenv:{name}"]
-        bases = [each.strip() for each in section["base"].split(",")][:-2]
-        asked = [tox[each].get("base_python") for each in bases if tox.has_section(each)]
+        asked = [tox[base].get("base_python") for base in section["base"].split(", ") if base in tox]
         python = next(filter(None, [section.get("base_python"), *asked]), WHEELS.get(name, "3.11 to 3.14"))
         deps = section["deps"].replace("{[base]torch}", tox["base"]["torch"])
-        pins = [" ".join(pin) for pin in re.findall(r"^([\w-]+)==([\w.]+)", deps, re.MULTILINE)]
-        rows.append((f"`{name}`", python.removeprefix("python"), ", ".join(pins)))
-    return table(("environment", "Python", "pins"), rows)
+        pins = [f"{package} {version}" for package, version in re.findall(r"^([\w-]+)==([\w.]+)", deps, re.MULTILINE)]
+        by_python.setdefault(python.removeprefix("python"), {}).update(dict.fromkeys(pins[:1]))
+    return table(("Python", "releases"), [(python, ", ".join(pins)) for python, pins in by_python.items()])
 
 
 def shown() -> str:
@@ -191,7 +190,7 @@ MADE: dict[str, Callable[[], str]] = {
     "noted-marks": lambda: listed(NOTED.items()),
     "thresholds": thresholds,
     "shown": shown,
-    "tested": tested,
+    "versions": versions,
     "tolerances": tolerances,
 }
 

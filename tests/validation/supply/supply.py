@@ -2,11 +2,11 @@
 
     python tests/validation/supply/supply.py COMMAND
 
-release builds the last commit's wheel twice, into dist/, with its hash and its bill of materials, and installs it on
-each Python of PYTHONS that is here. lock writes locks/ENV.txt next to this file: the packages that tox's `deps` lead to,
-with hashes. sbom writes sbom/ENV.json (CycloneDX) for each environment in .tox. licences prints a table of their
-licences. advisories checks locked versions against a folder (STAGEBENCH_ADVISORIES) of OSV files and of an index's own pages as JSON, which list
-yanked releases (PEP 691); with --digest D, only if the folder still has that digest.
+release writes dist/: the last commit's wheel, built twice, its hash and its bill of materials; it installs the wheel on
+each Python of PYTHONS that is here. lock writes locks/ENV.txt next to this file: the packages that tox's `deps` lead
+to, with hashes. sbom writes sbom/ENV.json (CycloneDX) for each environment in .tox. licences prints a table of their
+licences. advisories checks locked versions against a folder (STAGEBENCH_ADVISORIES) of OSV files and of an index's own
+pages as JSON, which list yanked releases (PEP 691); with --digest D, only if the folder still has that digest.
 
 uv (for CNTK pip) resolves, cyclonedx-py writes the bills; the program itself asks no index.
 """
