@@ -5,7 +5,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from suite.analysis.budget import STAGES
 from suite.analysis.comparability import FOREIGN
@@ -14,12 +14,16 @@ from suite.analysis.panels import names
 from suite.analysis.rows import Row
 from suite.analysis.summary import summarise
 from suite.analysis.wording import interval, milliseconds, number
+from suite.api.functions import Place, opened, unfrozen
 from suite.errors import RequestError
 from suite.results.foreign import UNKNOWN
 from suite.results.run_folder import RunFolder
 from suite.text import markdown_table
 from suite.worker.homes import without_homes
 from suite.worker.pass_kinds import MULTI_STREAM, SERVER, SINGLE_STREAM
+
+if TYPE_CHECKING:
+    import pandas
 
 Cell = str | int | float | bool | None
 Line = dict[str, Cell]  # by column name
@@ -266,6 +270,18 @@ def as_parquet(found: Sheet) -> bytes:
     stream = io.BytesIO()
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(list(found.lines), form), stream)
     return stream.getvalue()
+
+
+def frame(run: RunFolder | Place) -> "pandas.DataFrame":
+    """Return a run as a pandas frame with the columns of `stagebench export`; RequestError without pandas."""
+    try:
+        import pandas
+    except ImportError:
+        raise RequestError("a frame needs pandas: pip install 'stagebench[pandas]'") from None
+    found = unfrozen(sheet(opened(run)))
+    types = {str: "string", int: "Int64", float: "float64", bool: "boolean"}
+    lines = pandas.DataFrame(list(found.lines), columns=[column.name for column in found.columns])
+    return lines.astype({column.name: types[column.type] for column in found.columns})
 
 
 def as_markdown(found: Sheet) -> str:

@@ -11,13 +11,13 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from suite.analysis.comparability import DISQUALIFYING
-from suite.analysis.machine import limited
 from suite.analysis.rows import Row
 from suite.analysis.summary import summarise
 from suite.analysis.trend import change_points
 from suite.contracts.case import Case
 from suite.errors import RequestError, StoreError
 from suite.files import real
+from suite.results.machines import limited
 from suite.results.records import About, Host
 from suite.results.run_folder import RunFolder
 from suite.results.stored import json_ready

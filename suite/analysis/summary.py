@@ -173,7 +173,10 @@ def read_processes(folder: RunFolder, cases: Collection[str], method: int) -> It
                 folder.invalid.update(invalid)
                 yield from processes
                 done += 1
-        except BrokenProcessPool:  # whatever ended a worker, this process reads the rest
+        except (
+            BrokenProcessPool,
+            BrokenPipeError,
+        ):  # a worker ended: this process reads the rest
             pass
         finally:
             pool.shutdown(wait=False, cancel_futures=True)

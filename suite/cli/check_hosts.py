@@ -62,10 +62,10 @@ def check_hosts(
 
     It takes five minutes at most. Exit code 1 when a host computes wrongly, or a host or a link is slower than others.
     """
-    from suite.cli.measuring import run_folder
     from suite.plugins import oracle
     from suite.processes.interpreters import find
     from suite.proofs.side_by_side import ALL, NOTHING, side_by_side
+    from suite.session.measure import run_folder
 
     names, interpreters = hosts_from(hosts), interpreters_from(python or [])
     interpreter, offer = find(oracle(), interpreters), _offer(backend, interpreters) if len(names) > 1 else None

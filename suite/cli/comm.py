@@ -1,6 +1,7 @@
 """`stagebench comm`: measure communication alone. Heavy imports wait until the command runs."""
 
 import re
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -58,11 +59,12 @@ def comm(
     from suite.analysis.links import links
     from suite.cli.comm_tables import show_summary
     from suite.cli.display import Display
-    from suite.cli.measuring import about_run, conclude, measure, run_folder
+    from suite.cli.measuring import conclude, warn
     from suite.plan.collectives import collectives, offers
     from suite.plugins import workloads
     from suite.results.records import COMM
     from suite.results.run_folder import RunFolder
+    from suite.session.measure import about_run, measure, run_folder
     from suite.session.observer import Observer
     from suite.session.resumable import Session, Settings
 
@@ -79,7 +81,8 @@ def comm(
         raise RequestError(f"none of {', '.join(names)} has such an operation; see `stagebench list backends`")
     folder, observer = RunFolder(output or run_folder("comm")), Observer() if json else Display()
     session = Session(folder, planned, interpreters_from(python or []), observer, Settings(proofs=False, retry=retry))
-    outcomes = measure(session, folder, about_run(COMM, "communication"), plan_text(names, asked))
+    about = about_run(COMM, "communication", sys.argv, warn)
+    outcomes = measure(session, folder, about, plan_text(names, asked), warn)
     found = list(links(folder))
     if json:
         content = {"folder": str(folder.path), "outcomes": outcomes, "links": [link.to_dict() for link in found]}

@@ -13,10 +13,10 @@ from typer.core import TyperCommand
 
 from suite.cli.output import say, show_json, show_rows
 from suite.errors import RequestError
-from suite.text import counted, known, significant
+from suite.text import counted, significant
 
 if TYPE_CHECKING:
-    from suite.predict.prediction import Answer, Asked, Prediction
+    from suite.predict.prediction import Answer, Prediction
 
 COLUMNS = ("ranks", "schedule", "samples/s", "95 % interval", "ms/step", "efficiency", "exposed ms")
 COMPARED = ("measured", "error")
@@ -83,7 +83,6 @@ def predict(
     json: Annotated[bool, typer.Option("--json", help="Print the predictions as JSON, and nothing else.")] = False,
 ) -> None:
     """Predict the speed of synchronous training on more ranks, and what would help most."""
-    from suite.predict.prediction import Answer
     from suite.predict.request import request
 
     names = ("workload", "batch", "rate", "alpha", "beta", "comm", "ranks", "schedule")
@@ -92,22 +91,7 @@ def predict(
         if path and not path.parent.is_dir():
             raise RequestError(f"{option} {path}: there is no folder {path.parent}; make it, or name another place")
     file = source if source and source.suffix == ".toml" else None
-    asked_for = request(file, options, set_ or [])
-    trainings, refusals = asked_for.trainings(None if file else source)
-    every = [
-        Answer(one, _schedules(asked_for.schedule, one), [size for size in asked_for.ranks if not one.refusal(size)])
-        for one in trainings
-    ]
-    answers = [answer for answer in every if answer.sizes and answer.schedules]
-    refusals += [f"{one.asked.label}: its gradients leave after backward, fused." for one in every if not one.schedules]
-    refusals += [
-        f"{one.label} on {counted(size, 'rank')}: {refusal}."
-        for one in trainings
-        for size in asked_for.ranks
-        if (refusal := one.refusal(size))
-    ]
-    if not answers:
-        raise RequestError(f"nothing can be predicted: {' '.join(refusals)}")
+    answers, refusals = request(file, options, set_ or []).answers(None if file else source)
     if json:
         show_json([answer.to_dict() for answer in answers])
     else:
@@ -115,17 +99,6 @@ def predict(
     for refusal in refusals:
         say(f"not predicted: {refusal}", err=True)
     _write(answers, trace, chakra)
-
-
-def _schedules(names: list[str] | None, asked: "Asked") -> list[str]:
-    from suite.predict.scenario import SCHEDULES
-
-    if names is None or names == ["all"]:
-        return list(SCHEDULES) if names and not asked.pipelines else [asked.scenario.schedule]
-    for name in names:
-        if name not in SCHEDULES:
-            raise RequestError(f"there is no schedule {name!r}; {known(name, SCHEDULES)}, or all")
-    return [name for name in names if name == asked.scenario.schedule] if asked.pipelines else names
 
 
 def _write(answers: Sequence["Answer"], trace: Path | None, chakra: Path | None) -> None:

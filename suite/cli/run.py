@@ -80,19 +80,20 @@ def run(
     Stop it at any time: the same command resumes it.
     """
     import json as encoder
+    import sys
 
     from suite.analysis.leaders import open_cases
     from suite.cli.display import Display
-    from suite.cli.measuring import about_run, conclude, measure, run_folder
+    from suite.cli.measuring import conclude, warn
     from suite.cli.results import print_results
     from suite.plan import resolve
     from suite.plan.networks import registered
     from suite.plugins import adapters, launchers, workloads
-    from suite.results.records import TRAINING
     from suite.results.run_folder import RunFolder
     from suite.session.end_rule import end_rule
+    from suite.session.measure import measure_plan, run_folder
     from suite.session.observer import Observer
-    from suite.session.resumable import Session, Settings
+    from suite.session.resumable import Settings
 
     end = end_rule(until, for_)
     loaded = registered(_plan(context, plan, scale, knob or [], set_ or []))
@@ -103,10 +104,8 @@ def run(
     folder = RunFolder(output or run_folder(loaded.name, scale))
     observer = Observer() if json else Display()
     settings = Settings(proofs, retry, scale, end, open_cases)
-    session = Session(folder, resolved, interpreters_from(python or []), observer, settings)
-    networks = [workloads()[name].graph() for name in loaded.networks]
-    about = about_run(TRAINING, plan or loaded.name).but(until=end.clear if end.goes_on else None)
-    outcomes = measure(session, folder, about, loaded.text, scale, networks)
+    interpreters = interpreters_from(python or [])
+    outcomes = measure_plan(loaded, resolved, folder, observer, settings, warn, sys.argv, interpreters, plan)
     if json:
         put(encoder.dumps({"folder": str(folder.path), "outcomes": outcomes}))
     else:

@@ -5,19 +5,22 @@ fits the placement: without an exchange on one device, synchronous on several. W
 lacks float32 takes its first one.
 """
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from suite.contracts.adapter import Adapter, Adapters, Strategy
 from suite.contracts.case import FLOAT32
+from suite.errors import RequestError
 from suite.plan.model import LONGEST_TITLE, SECTIONS, Block
 from suite.plan.overrides import from_here, value_of
 from suite.plan.problems import KeyPath
 from suite.plan.read import Plan, parse
-from suite.plan.text import key_text, rows, value_text
+from suite.plan.text import key_text, rows, table_text, value_text
 from suite.text import cut
 from suite.worker.case_parts import Sampling
 
@@ -36,8 +39,39 @@ def plan_of(
     values = {}
     for key, text in asked.items():
         parts = [part.strip() for part in text.split(",")]
-        values[key] = [from_here(key, value_of(part)) if part else part for part in parts]
-    return parse(_text(values, knobs, adapters), Path.cwd() / "options", overrides, _option)
+        values[key] = [value_of(part) if part else part for part in parts]
+    return from_keys(values, knobs, adapters, overrides)
+
+
+def from_keys(
+    keys: Mapping[str, Any], knobs: Mapping[str, Any], adapters: Adapters, overrides: Mapping[str, Any] | None = None
+) -> Plan:
+    """Return the plan of all combinations of the keys' values, each a value or a list, as `plan_of` does."""
+    lists = {key: value if isinstance(value, list | tuple) else [value] for key, value in keys.items()}
+    values = {key: [from_here(key, plain(value)) for value in several] for key, several in lists.items()}
+    with writable():
+        text = _text(values, knobs, adapters)
+    return parse(text, Path.cwd() / "options", overrides, _option)
+
+
+def from_content(content: Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> Plan:
+    """Return the plan of a mapping with a plan file's keys; relative paths start at the current folder."""
+    with writable():
+        text = table_text(content)
+    return parse(text, Path.cwd() / "the plan", overrides, _key)
+
+
+def plain(value: Any) -> Any:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+@contextmanager
+def writable() -> Iterator[None]:
+    """Raise RequestError for a value that no plan can hold."""
+    try:
+        yield
+    except ValueError as error:
+        raise RequestError(f"{error}; give words, numbers, truth values, lists or tables") from None
 
 
 def _text(values: Values, knobs: Mapping[str, Any], adapters: Adapters) -> str:
@@ -141,6 +175,11 @@ def _rows(values: Values) -> list[str]:
     """Write a list of one value as that value; passes always as a list."""
     single = {key: each[0] if len(each) == 1 and key != "passes" else each for key, each in values.items() if each}
     return rows(single)
+
+
+def _key(path: KeyPath) -> str:
+    """Return the key of a mapping's value, such as cases[0].batch."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".") or "the plan"
 
 
 def _option(path: KeyPath) -> str:

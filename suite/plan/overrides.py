@@ -39,12 +39,19 @@ def overrides_from(options: Sequence[str]) -> Table:
         key, _, value = (part.strip() for part in option.partition("="))
         if not key or not value:
             raise RequestError(f"--set {option!r} should read KEY=VALUE, such as batch=[8,16] or sampling.steps=5")
-        problem = unknown(key)
-        if problem:
-            raise RequestError(f"--set {option}: {problem}")
-        given = value_of(value)
-        overrides[key] = [from_here(key, each) for each in given] if isinstance(given, list) else from_here(key, given)
+        overrides |= checked({key: value_of(value)})
     return overrides
+
+
+def checked(asked: Mapping[str, Any]) -> Table:
+    """Return overrides with absolute paths; RequestError for an unknown key."""
+    for key, value in asked.items():
+        if problem := unknown(key):
+            raise RequestError(f"--set {key}={value}: {problem}")
+    return {
+        key: [from_here(key, each) for each in value] if isinstance(value, list | tuple) else from_here(key, value)
+        for key, value in asked.items()
+    }
 
 
 def unknown(key: str) -> str | None:

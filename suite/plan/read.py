@@ -48,6 +48,7 @@ class Plan:
     scales: dict[str, Scale]
     most_cases: int = MOST_CASES  # beyond it the plan is refused
     scale: Scale | None = None  # the applied one
+    profile: str | None = None  # its name
     networks: tuple[str, ...] = ()  # names of the networks from files; see suite.plan.networks
 
     def scaled(self, name: str) -> "Plan":
@@ -55,7 +56,7 @@ class Plan:
         if name not in self.scales:
             raise RequestError(f"the plan {self.name!r} has no scale {name!r}; {known(name, self.scales)}")
         scale = self.scales[name]
-        return replace(self, scale=scale, sampling=scale.sampling, training=scale.training)
+        return replace(self, scale=scale, profile=name, sampling=scale.sampling, training=scale.training)
 
 
 def ready_made() -> dict[str, Path]:

@@ -59,6 +59,20 @@ def rows(values: Mapping[str, Any]) -> list[str]:
     return [f"{key_text(key)} = {value_text(value)}" for key, value in values.items()]
 
 
+def table_text(content: Mapping[str, Any]) -> str:
+    """Write a plan's values as TOML: its words and numbers, then each table; ValueError for other values."""
+    headed: list[str] = []
+    plain = {}
+    for key, value in content.items():
+        if isinstance(value, Mapping):
+            headed += ["", f"[{key_text(key)}]", *rows(value)]
+        elif isinstance(value, list | tuple) and value and all(isinstance(each, Mapping) for each in value):
+            headed += [line for each in value for line in ("", f"[[{key_text(key)}]]", *rows(each))]
+        else:
+            plain[key] = value
+    return "\n".join([*rows(plain), *headed, ""])
+
+
 def _case(case: Case, own_networks: Collection[str]) -> Iterable[str]:
     given = {key: setting(case, key) for key in DEFAULTS}
     if case.scaling == "strong":

@@ -17,12 +17,22 @@ from suite.plan.text import values_of
 from suite.plugins import workloads
 from suite.predict.collectives import FREE, KnownLink, Link, Network, of_fit, positive
 from suite.predict.from_run import asked_of
-from suite.predict.prediction import ASSUMED, Asked
-from suite.predict.scenario import EVEN, MODEL_ERROR, Jitter, LayerCost, Layers, Scenario, by_arithmetic, joined
+from suite.predict.prediction import ASSUMED, Answer, Asked
+from suite.predict.scenario import (
+    EVEN,
+    MODEL_ERROR,
+    SCHEDULES,
+    Jitter,
+    LayerCost,
+    Layers,
+    Scenario,
+    by_arithmetic,
+    joined,
+)
 from suite.results.records import COMM
 from suite.results.run_folder import RunFolder
 from suite.results.stored import text_of
-from suite.text import chosen, known, shown
+from suite.text import chosen, counted, known, shown
 
 OF_A_RUN = ("layers", "batch", "rate", "spread", "read_rate", "readers", "jitter")  # keys whose values a run knows
 PIPELINE: dict[str, Any] = {
@@ -104,6 +114,35 @@ class Request(BaseModel):
         if self.alpha is None or self.beta is None:
             return None
         return KnownLink(Link(self.alpha, self.beta, self.gamma), 0.0, "link: as given")
+
+    def answers(self, run: Path | None) -> tuple[list[Answer], list[str]]:
+        """Return the predictions of each training, and why others cannot be made; RequestError if none can."""
+        trainings, refusals = self.trainings(run)
+        every = [
+            Answer(one, self._schedules(one), [size for size in self.ranks if not one.refusal(size)])
+            for one in trainings
+        ]
+        answers = [answer for answer in every if answer.sizes and answer.schedules]
+        fused = [one.asked.label for one in every if not one.schedules]
+        refusals += [f"{label}: its gradients leave after backward, fused." for label in fused]
+        refusals += [
+            f"{one.label} on {counted(size, 'rank')}: {refusal}."
+            for one in trainings
+            for size in self.ranks
+            if (refusal := one.refusal(size))
+        ]
+        if not answers:
+            raise RequestError(f"nothing can be predicted: {' '.join(refusals)}")
+        return answers, refusals
+
+    def _schedules(self, asked: Asked) -> list[str]:
+        names = self.schedule
+        if names is None or names == ["all"]:
+            return list(SCHEDULES) if names and not asked.pipelines else [asked.scenario.schedule]
+        for name in names:
+            if name not in SCHEDULES:
+                raise RequestError(f"there is no schedule {name!r}; {known(name, SCHEDULES)}, or all")
+        return [name for name in names if name == asked.scenario.schedule] if asked.pipelines else names
 
     def trainings(self, run: Path | None) -> tuple[list[Asked], list[str]]:
         """Return the trainings to predict, of the run or of the numbers, and why others of the run cannot be."""

@@ -40,7 +40,7 @@ def sources():
     """Every file of the import packages, relative to the root, and its text."""
     tops = ("adapters", "cluster", "reports", "suite", "workloads")
     files = sorted(path for top in tops for path in (ROOT / top).rglob("*.py"))
-    return {path.relative_to(ROOT): path.read_text() for path in files}
+    return {path.relative_to(ROOT): path.read_text() for path in [ROOT / "stagebench.py", *files]}
 
 
 @pytest.fixture(scope="session")

@@ -3,10 +3,10 @@
 import pytest
 
 from suite.analysis.comparability import DISQUALIFYING, NOTED, group
-from suite.analysis.machine import moved
 from suite.analysis.measured import wall_of
 from suite.analysis.summary import summarise
 from suite.contracts.case import Placement
+from suite.results.machines import moved
 from suite.results.records import METHOD
 from suite.worker.case_parts import Sampling
 from suite.worker.messages import Pass

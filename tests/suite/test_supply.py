@@ -3,10 +3,14 @@
 import configparser
 import json
 import re
+import subprocess
 import sys
+import tomllib
 
 import pytest
+import yaml
 
+from suite import __version__
 from tests.validation.supply import supply
 
 
@@ -38,6 +42,24 @@ def test_the_locks_have_every_pin_of_tox():
             assert (environment, supply.normal(name), version) in locked
             seen += 1
     assert seen >= 12
+
+
+def test_the_citation_names_the_version_and_the_licence():
+    citation = yaml.safe_load((supply.ROOT / "CITATION.cff").read_text())
+    project = tomllib.loads((supply.ROOT / "pyproject.toml").read_text())["project"]
+    assert (citation["version"], citation["license"]) == (__version__, project["license"])
+    assert (citation["title"], citation["abstract"]) == (project["name"], project["description"])
+    assert "[CITATION.cff](CITATION.cff)" in (supply.ROOT / "README.md").read_text()
+
+
+@pytest.mark.slow
+def test_two_builds_of_the_wheel_have_equal_bytes(tmp_path, monkeypatch):
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    if subprocess.run(["git", "rev-parse"], cwd=supply.ROOT, capture_output=True, check=False).returncode:
+        pytest.skip("not a git checkout: a release is built from a commit")
+    one, two = (supply.built(tmp_path / name) for name in ("one", "two"))
+    assert one.read_bytes() == two.read_bytes()
+    assert one.stat().st_size <= supply.MOST
 
 
 def test_without_a_snapshot_it_says_so(monkeypatch, capsys):

@@ -2,10 +2,11 @@
 
     python tests/validation/supply/supply.py COMMAND
 
-lock writes locks/ENV.txt next to this file: the packages that tox's `deps` lead to, with hashes. sbom writes
-sbom/ENV.json (CycloneDX) for each environment in .tox. licences prints a table of their licences. advisories checks
-locked versions against a folder (STAGEBENCH_ADVISORIES) of OSV files and of an index's own pages as JSON, which list
-yanked releases (PEP 691); with --digest D, only if the folder still has that digest.
+release writes dist/: the last commit's wheel, built twice, its hash and its bill of materials; it installs the wheel on
+each Python of PYTHONS that is here. lock writes locks/ENV.txt next to this file: the packages that tox's `deps` lead
+to, with hashes. sbom writes sbom/ENV.json (CycloneDX) for each environment in .tox. licences prints a table of their
+licences. advisories checks locked versions against a folder (STAGEBENCH_ADVISORIES) of OSV files and of an index's own
+pages as JSON, which list yanked releases (PEP 691); with --digest D, only if the folder still has that digest.
 
 uv (for CNTK pip) resolves, cyclonedx-py writes the bills; the program itself asks no index.
 """
@@ -30,6 +31,8 @@ ROOT = Path(__file__).parents[3]
 LOCKS, BILLS = ROOT / "tests" / "validation" / "supply" / "locks", ROOT / "sbom"
 MADE = Path(os.environ.get("STAGEBENCH_TOX_DIR", ROOT / ".tox"))
 PYTHON = "3.11"
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")  # on which the wheel is installed before a release
+MOST = 3_000_000  # bytes of the wheel
 HOROVOD = ("horovod-mxnet", "horovod-pytorch", "horovod-tensorflow")  # and Horovod's own source
 ENVIRONMENTS = (
     "pytorch", "tensorflow", "caffempi", "jax", "mxnet", "onnxruntime", "openvino",
@@ -102,6 +105,60 @@ def sbom() -> int:
         command = [sys.executable, "-m", "cyclonedx_py", "environment", "--output-reproducible", "-o", str(place)]
         subprocess.run([*command, str(python)], check=True)
     return 0
+
+
+def release() -> int:
+    """Write dist/: the wheel of the last commit, SHA256SUMS, a bill; SystemExit unless two builds have equal bytes."""
+    dist = ROOT / "dist"
+    with tempfile.TemporaryDirectory() as place:
+        wheels = [built(Path(place) / name) for name in ("one", "two")]
+        contents = {path.read_bytes() for path in wheels}
+        if len(contents) > 1 or len(min(contents)) > MOST:
+            sys.exit(f"{wheels[0].name}: {len(min(contents)):,} bytes, in {len(contents)} forms; no release")
+        wheel = dist / wheels[0].name
+        dist.mkdir(exist_ok=True)
+        wheel.write_bytes(min(contents))
+        for version in PYTHONS:
+            sys.stdout.write(f"Python {version}: {installed(wheel, version, Path(place) / version)}\n")
+        python = str(Path(place) / PYTHON / "bin" / "python")
+        command = [sys.executable, "-m", "cyclonedx_py", "environment", "--output-reproducible", python]
+        subprocess.run([*command, "-o", str(dist / f"{wheel.stem}.cdx.json")], check=True)
+    files = sorted(path for path in dist.iterdir() if path.name.startswith(wheel.stem))
+    sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
+    (dist / "SHA256SUMS").write_text("".join(sums))
+    sys.stdout.write("".join(sums))
+    return 0
+
+
+def built(place: Path) -> Path:
+    """Build the last commit's wheel in a clone; the time of every file in it is the commit's."""
+    git = ["git", "-C", str(ROOT)]
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(place)], check=True)
+    epoch = subprocess.run(
+        [*git, "log", "-1", "--format=%ct"], check=True, capture_output=True, text=True
+    ).stdout.strip()
+    environ = os.environ | {"SOURCE_DATE_EPOCH": epoch}
+    subprocess.run(["uv", "build", "--quiet", "--wheel", "--out-dir", "dist"], cwd=place, check=True, env=environ)
+    (wheel,) = (place / "dist").glob("*.whl")
+    return wheel
+
+
+def installed(wheel: Path, version: str, place: Path) -> str:
+    """Install the wheel on a Python; return the version that it reports, or that this Python is not here."""
+    offline = os.environ | {"UV_PYTHON_DOWNLOADS": "never"}
+    if subprocess.run(
+        ["uv", "venv", "--quiet", "--python", version, str(place)], env=offline, capture_output=True
+    ).returncode:
+        return "not here, not tried"
+    python = str(place / "bin" / "python")
+    subprocess.run(["uv", "pip", "install", "--quiet", "--python", python, str(wheel)], check=True)
+    command = [str(place / "bin" / "stagebench"), "--version"]
+    return subprocess.run(command, cwd=place, check=True, capture_output=True, text=True, env=clean()).stdout.strip()
+
+
+def clean() -> dict[str, str]:
+    """Return this process's variables without the path of a checkout."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
 def licences() -> int:
@@ -235,7 +292,13 @@ def advisories(digest: str | None = None) -> int:
     return int(bool(found))
 
 
-COMMANDS: dict[str, Callable[[], int]] = {"lock": lock, "sbom": sbom, "licences": licences, "advisories": advisories}
+COMMANDS: dict[str, Callable[[], int]] = {
+    "release": release,
+    "lock": lock,
+    "sbom": sbom,
+    "licences": licences,
+    "advisories": advisories,
+}
 
 
 def main() -> int:

@@ -1,0 +1,43 @@
+"""stagebench in Python: docs/python.md has an example.
+
+A name is imported when it is used, so that `import stagebench` takes milliseconds. Oldest Python of this file: 3.6.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from reports.exports.sheet import frame
+    from suite import __version__
+    from suite.api.functions import cases, compare, links, open_run, plan, predict, rows, run
+    from suite.errors import Interrupted, RequestError, StagebenchError, StoreError, Unavailable
+
+__all__ = [
+    "Interrupted",
+    "RequestError",
+    "StagebenchError",
+    "StoreError",
+    "Unavailable",
+    "__version__",
+    "cases",
+    "compare",
+    "frame",
+    "links",
+    "open_run",
+    "plan",
+    "predict",
+    "rows",
+    "run",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Return one of the names above."""
+    if name not in __all__:
+        raise AttributeError(f"module 'stagebench' has no attribute {name!r}")
+    home = "suite.errors" if name[0].isupper() else "suite" if name == "__version__" else "suite.api.functions"
+    return getattr(import_module("reports.exports.sheet" if name == "frame" else home), name)
+
+
+def __dir__() -> "list[str]":
+    return __all__
