@@ -76,7 +76,7 @@ def groups(rows: Iterable[Row]) -> list[Group]:
     by_case = grouped((row for row in rows if row.rates), lambda row: fed_alike(row.case).id)
     found = []
     for members in by_case.values():
-        members.sort(key=lambda row: MODES.index(mode_of(row.case)))
+        members.sort(key=lambda row: MODES.index(mode) if (mode := mode_of(row.case)) in MODES else len(MODES))
         first = members[0]
         if len(members) < 2:
             continue

@@ -9,7 +9,8 @@ from suite.worker.case_parts import Sampling
 from tests.support import plans
 from workloads.networks import by_name
 
-BRIEF = Sampling(warmup_steps=5, warmup_limit=0.2, steps=2, seconds=0.05, processes=2, quick=True)
+BRIEF = Sampling(warmup_steps=5, warmup_limit=0.2, steps=2, seconds=0.05, processes=1, quick=True)
+TWICE = BRIEF._replace(processes=2)
 SETTINGS = Settings(proofs=False)
 
 PLAN = plans.brief({"adapter": "reference", "strategy": "single", "precision": "float64", "batch": 2})

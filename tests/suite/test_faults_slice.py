@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
@@ -40,8 +41,8 @@ def test_nor_does_one_on_a_bad_disk(tmp_path, fault):
 # --- what it must see: else it proves nothing ---------------------------------------
 
 
-def run_in(folder: Path, fault: str = "none") -> Run:
-    return Run(0, fault, (), folder, None, 0, 0.0, random.Random(1))
+def run_in(folder: Path, fault: str = "none", cases: tuple[str, ...] = ()) -> Run:
+    return Run(0, fault, cases, folder, None, 0, 0.0, random.Random(1))
 
 
 def one_that_stays(folder: Path) -> list[str]:
@@ -79,20 +80,31 @@ def test_a_finished_record_that_does_not_stay_is_seen(tmp_path, then):
     assert problem.startswith("0123-r0.json, which was finished, ")
 
 
-def test_a_row_that_is_not_what_its_records_say_is_seen(tmp_path, monkeypatch):
-    run = Run(0, "none", (ONE,), tmp_path, None, 0, 0.0, random.Random(1))
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    run = run_in(tmp_path_factory.mktemp("finished"), cases=(ONE,))
     run.prepare()
     assert run.start().wait(campaign.PATIENCE) == 0
-    assert not list(campaign.wrong_rows(run))
+    return run.folder
+
+
+@pytest.fixture
+def whole(finished, tmp_path):
+    """A run of one case that has all its records, to change."""
+    return run_in(shutil.copytree(finished, tmp_path / "whole"), cases=(ONE,))
+
+
+def test_a_row_that_is_not_what_its_records_say_is_seen(whole, monkeypatch):
+    assert not list(campaign.wrong_rows(whole))
     monkeypatch.setattr(campaign, "speed", lambda record: 1.001 * speed(record))
-    (problem,) = campaign.wrong_rows(run)
+    (problem,) = campaign.wrong_rows(whole)
     assert "samples/s, and its records have" in problem
     monkeypatch.setattr(campaign, "speed", speed)
-    run.cases = (ONE, ONE)
-    assert list(campaign.wrong_rows(run)) == ["1 rows of 2 cases"]
-    run.cases = (ONE,)
-    next(iter((run.path / "records").iterdir())).unlink()
-    assert any(re.search("row .*: (ok|incomplete), 1 processes", problem) for problem in campaign.wrong_rows(run))
+    whole.cases = (ONE, ONE)
+    assert list(campaign.wrong_rows(whole)) == ["1 rows of 2 cases"]
+    whole.cases = (ONE,)
+    next(iter((whole.path / "records").iterdir())).unlink()
+    assert any(re.search("row .*: (ok|incomplete), 1 processes", problem) for problem in campaign.wrong_rows(whole))
 
 
 def test_damage_that_nobody_noticed_is_seen(tmp_path):
@@ -148,14 +160,11 @@ def test_every_call_of_the_disk_can_be_refused(tmp_path, call):
 
 
 @pytest.mark.skipif(not machine.has_compiler(), reason="the layer over the C library wants a compiler")
-def test_a_bundle_that_cannot_be_read_is_a_message(tmp_path):
-    run = Run(0, "none", (ONE,), tmp_path, None, 0, 0.0, random.Random(1))
-    run.prepare()
-    assert run.start().wait(campaign.PATIENCE) == 0
-    (tmp_path / "bad").write_text("lasting read")
-    variables = machine.layered(tmp_path, run.path / "bundles", alone=True)
-    assert run.start(output="again", **variables).wait(campaign.PATIENCE) == 1
-    said = run.output("again")
+def test_a_bundle_that_cannot_be_read_is_a_message(whole):
+    (whole.folder / "bad").write_text("lasting read")
+    variables = machine.layered(whole.folder, whole.path / "bundles", alone=True)
+    assert whole.start(output="again", **variables).wait(campaign.PATIENCE) == 1
+    said = whole.output("again")
     assert said.startswith("stagebench: cannot read the bundle ")
     assert "Input/output error; what was measured before is kept." in said
 

@@ -1,11 +1,11 @@
 """No escape code of a log reaches a terminal or a page, no secret and no home folder a record or a page."""
 
 import os
-import subprocess
 import sys
 
 import pytest
 
+from suite.cli import main
 from suite.contracts.launcher import Process
 from suite.processes.attempt import Limits, run
 from suite.processes.evidence import last_lines
@@ -82,21 +82,20 @@ def test_variables_that_bear_a_secret_or_lead_into_a_home_are_not_reported_so(mo
 
 
 @pytest.mark.slow
-def test_records_and_pages_bear_no_secret_and_no_home(tmp_path):
+def test_records_and_pages_bear_no_secret_and_no_home(tmp_path, monkeypatch):
     home = tmp_path / "ada-lovelace"
     home.mkdir()
     (home / "plan.toml").write_text(PLAN)
-    secret = {"HOROVOD_SECRET_KEY": "hunter2", "AWS_SECRET_ACCESS_KEY": "hunter2", "MKL_TOKEN": "hunter2"}
-    environ = {**os.environ, **secret, "HOME": str(home), "STAGEBENCH_CACHE": str(tmp_path / "cache")}
-    for words in (("run", home / "plan.toml", "--no-proofs"), ("report",)):
-        folder = home / "run"
-        place = ["-o", str(folder)] if words[0] == "run" else [str(folder), "-o", str(home / "page")]
-        done = subprocess.run(
-            [sys.executable, "-m", "suite.cli", *map(str, words), *place], env=environ, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-    looked_at = [home / "run" / "run.json", *(home / "run" / "records").iterdir(), *(home / "run" / "hosts").iterdir()]
-    looked_at += [path for path in (home / "page").rglob("*") if path.is_file()]
+    for name in ("HOROVOD_SECRET_KEY", "AWS_SECRET_ACCESS_KEY", "MKL_TOKEN"):
+        monkeypatch.setenv(name, "hunter2")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("STAGEBENCH_CACHE", str(tmp_path / "cache"))
+    folder, page = home / "run", home / "page"
+    for words in (("run", home / "plan.toml", "--no-proofs", "-o", folder), ("report", folder, "-o", page)):
+        monkeypatch.setattr("sys.argv", ["stagebench", *map(str, words)])
+        assert main() == 0
+    looked_at = [folder / "run.json", *(folder / "records").iterdir(), *(folder / "hosts").iterdir()]
+    looked_at += [path for path in page.rglob("*") if path.is_file()]
     assert len(looked_at) > 4
     for path in looked_at:
         content = path.read_bytes()

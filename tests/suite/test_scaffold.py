@@ -139,7 +139,9 @@ def test_a_fresh_scaffold_is_listed_and_shown_by_doctor(installed):
     _, python = installed
     listed = json.loads(call(python, "-m", "suite.cli", "list", "adapters", "--json"))
     assert "lumen" in [row["name"] for row in listed]
-    found = subprocess.run([python, "-m", "suite.cli", "doctor", "--json"], cwd="/", capture_output=True, text=True)
+    environ = {**os.environ, "STAGEBENCH_TOX_DIR": "/none"}  # no framework of another environment is started
+    tokens = [python, "-m", "suite.cli", "doctor", "--json"]
+    found = subprocess.run(tokens, env=environ, cwd="/", capture_output=True, text=True)
     (row,) = (row for row in json.loads(found.stdout)["adapters"] if row["name"] == "lumen")
     assert not row["ready"], "any Python with NumPy does, until it names its framework; but it is a stub"
     assert "LumenTrainer.start in stagebench_lumen/base.py is a stub still" in row["missing"]

@@ -22,22 +22,29 @@ from suite.results.run_folder import RunFolder, held
 from suite.session import patience, resumable
 from suite.session.resumable import Settings
 from suite.worker import messages
-from tests.suite.measuring import SETTINGS, Listener, case, run
+from tests.suite.measuring import SETTINGS, TWICE, Listener, case, run
 from tests.support.errors import raising
 
 RUNS = Path(__file__).parents[1] / "fixtures" / "runs"
 
 
+@pytest.fixture(scope="module")
+def measured_twice(tmp_path_factory):
+    folder = RunFolder(tmp_path_factory.mktemp("measured") / "run").begin(About(plan="test"), "plan")
+    run(folder, [case(sampling=TWICE)])
+    return folder.path
+
+
 @pytest.mark.parametrize("content", [b"{", b"[]", b"\xff\x00", b'{"format": 99}', None])
-def test_what_is_no_record_is_kept_aside_and_measured_again(folder, content):
+def test_what_is_no_record_is_kept_aside_and_measured_again(measured_twice, tmp_path, content):
     """None: another repeat's record, whole and unchanged."""
-    run(folder, [case()])
+    folder, twice = RunFolder.open(shutil.copytree(measured_twice, tmp_path / "run")), case(sampling=TWICE)
     records = folder.path / "records"
-    path, other = (records / f"{case().id}-r{repeat}.json" for repeat in (1, 0))
+    path, other = (records / f"{twice.id}-r{repeat}.json" for repeat in (1, 0))
     path.write_bytes(content or other.read_bytes())
     assert [path.name in why for why in RunFolder.open(folder.path).unusable()] == [True]
     again = Listener()
-    assert run(folder, [case()], again) == {"ok": 2}
+    assert run(folder, [twice], again) == {"ok": 2}
     assert again.order == [(2, 1)]
     assert [kept.read_bytes() for kept in (folder.path / "invalid").iterdir()] == [content or other.read_bytes()]
     assert RunFolder.open(folder.path).unusable() == []
@@ -51,10 +58,10 @@ def test_a_disk_that_fails_while_a_case_is_measured_is_that_case_s_end(folder):
     """And no end of the run: the other cases are measured, and this one when the run is resumed with --retry."""
     listener = Listener()
     listener.message = lambda case, *_: fails() if case.batch == 2 else None
-    assert run(folder, [case(), case(batch=3)], listener) == {"crash": 2, "ok": 2}
+    assert run(folder, [case(), case(batch=3)], listener) == {"crash": 1, "ok": 1}
     reason = folder.record(case().id, 0).reason
     assert re.match(r"the disk failed meanwhile: .*Input/output error: 'launcher-0.log'; measure it again with", reason)
-    assert run(folder, [case(), case(batch=3)], settings=replace(SETTINGS, retry=True)) == {"ok": 4}
+    assert run(folder, [case(), case(batch=3)], settings=replace(SETTINGS, retry=True)) == {"ok": 2}
 
 
 @pytest.mark.parametrize("moment", ["started", "finished"])
@@ -76,7 +83,7 @@ def test_what_a_rank_reports_and_is_no_figure_is_a_crash_by_name(folder, monkeyp
         return whole(rank, sent)
 
     monkeypatch.setattr(resumable, "rank_of", rank_of)
-    assert run(folder, [case(), case(batch=3)]) == {"crash": 2, "ok": 2}
+    assert run(folder, [case(), case(batch=3)]) == {"crash": 1, "ok": 1}
     broken = folder.record(case().id, 0)
     assert broken.reason.startswith("what its ranks reported cannot be kept: ")
     assert "step_s.0: Input should be a valid number" in broken.reason
@@ -88,7 +95,7 @@ def test_a_record_that_would_be_too_large_to_read_again_is_a_crash_by_name(folde
     run(folder, [case()])
     without_figures = folder.record(case().id, 0).but(ranks=(), evidence=None, reason="x" * 300)
     monkeypatch.setattr(stored, "LARGEST", len(without_figures.model_dump_json(indent=1)))
-    assert run(folder, [case(batch=3)]) == {"crash": 2}
+    assert run(folder, [case(batch=3)]) == {"crash": 1}
     reason = folder.record(case(batch=3).id, 0).reason
     assert re.fullmatch(
         r"its record cannot be kept: it has \d+ bytes, more .*; lower `steps`, `seconds` or `epochs`", reason
@@ -178,7 +185,7 @@ def test_a_full_disk_is_told_and_loses_nothing(small_disk, monkeypatch):
         run(folder, [case(batch=3)])
     (small_disk / "filler").unlink()
     assert list(folder.records()) == before
-    assert run(folder, [case(batch=3)]) == {"ok": 2}
+    assert run(folder, [case(batch=3)]) == {"ok": 1}
 
 
 def test_links_in_a_circle_are_no_run_folder(tmp_path):
@@ -239,7 +246,7 @@ def test_a_disk_that_is_full_for_a_while_ends_nothing(folder, refusing, name, tm
     monkeypatch.setenv("STAGEBENCH_CACHE", str(tmp_path / "cache"))
     disk, told = refusing(folder.path / name), Told()
     settings = Settings() if name == "proofs" else SETTINGS
-    assert run(folder, [case(), case(batch=3)], told, settings) == {"ok": 4}
+    assert run(folder, [case(), case(batch=3)], told, settings) == {"ok": 2}
     assert disk.waits == 2
     (said,) = told.waited
     place = re.escape(str(folder.path / name))
@@ -264,7 +271,7 @@ def test_what_has_no_room_waits_before_anything_is_started(folder, refusing, tmp
         write(folder)
 
     monkeypatch.setattr(looks, "probe", refused)
-    assert run(folder, [case()], told, Settings(proofs=place == "rproof")) == {"ok": 2}
+    assert run(folder, [case()], told, Settings(proofs=place == "rproof")) == {"ok": 1}
     assert [why.partition(";")[0] for why in told.waited] == [
         f"cannot {what} {folder.path}/attempts/{case().id}-{place}: Disk quota exceeded"
     ]
@@ -281,7 +288,7 @@ def test_what_cannot_be_read_for_a_record_is_waited_for(folder, refusing, monkey
         return digests(found)
 
     monkeypatch.setattr(bundle, "digests", refused)
-    assert run(folder, [case()], told) == {"ok": 2}
+    assert run(folder, [case()], told) == {"ok": 1}
     (why,) = told.waited
     assert why.startswith(f"cannot read the bundle {folder.path}/bundles/reference: Stale file handle;")
 
@@ -298,11 +305,11 @@ def test_a_record_that_cannot_be_read_for_a_while_is_not_invalid(folder, refusin
     monkeypatch.setattr(Path, "read_bytes", refused)
     with raising(StoreError, "/records/", "Input/output error"):
         folder.unusable()
-    assert run(folder, [case()], told) == {"ok": 2}
+    assert run(folder, [case()], told) == {"ok": 1}
     assert (told.order, len(told.waited), (folder.path / "invalid").exists()) == ([], 1, False)
     disk.number, disk.waits = errno.EACCES, 0
     whys = [re.sub("^.*: ", "", why) for why in folder.unusable()]
-    assert whys == ["Permission denied; it is measured again when the run goes on"] * 2
+    assert whys == ["Permission denied; it is measured again when the run goes on"]
 
 
 def test_a_disk_that_stays_full_ends_the_run_by_name_with_what_was_measured(folder, refusing):
@@ -327,14 +334,14 @@ def test_whoever_stops_the_wait_loses_no_measurement_that_can_be_kept(folder, re
     """It is written a last time."""
     refusing(folder.path / "records", times=times, stopped=1)
     with raising(Interrupted, len(kept), 2):
-        run(folder, [case()])
+        run(folder, [case(sampling=TWICE)])
     assert [record.outcome for record in folder.records()] == kept
 
 
 def test_whoever_stops_the_wait_for_an_attempt_is_told_how_to_go_on(folder, refusing):
     """Though the disk does not take the note of it either."""
     refusing(folder.path / "attempts", folder.path / "records", stopped=1)
-    with raising(Interrupted, 0, 2):
+    with raising(Interrupted, 0, 1):
         run(folder, [case()])
     assert folder.record_names() == []
-    assert run(folder, [case()]) == {"ok": 2}
+    assert run(folder, [case()]) == {"ok": 1}

@@ -15,7 +15,7 @@ from suite.worker.machine import HostMemory
 from suite.worker.messages import Progress
 from tests.suite.measuring import BRIEF, Listener, case, run
 
-LONG = BRIEF._replace(seconds=1.2, processes=1)  # two parts and more
+LONG = BRIEF._replace(seconds=1.2)  # two parts and more
 
 
 def long(**changes):

@@ -19,7 +19,7 @@ import suite
 HEIGHT = 30
 PAUSE = 0.1  # seconds without a word, and what stands there is what a person sees
 RUN = ("--adapter", "reference", "--workload", "mnist_small", "--batch", "2,4", "--precision", "float64", "-o", "x")
-SHORT = "sampling.processes=2 sampling.seconds=1 sampling.steps=3 sampling.warmup_steps=1 sampling.warmup_limit=1"
+SHORT = "sampling.processes=1 sampling.seconds=1 sampling.steps=3 sampling.warmup_steps=1 sampling.warmup_limit=1"
 
 
 def screens(width: int, arguments: tuple[str, ...], folder: Path) -> tuple[int, list[list[str]]]:
@@ -61,7 +61,7 @@ def test_a_run_on_a_terminal(width, tmp_path):
     for lines in views:
         below = [line for line in lines[lines.index("─" * width) + 1 :] if line]
         if len(below) > 1:
-            assert re.match(r"[━╸╺ ]+ \d/4 processes  \d+:\d\d so far", below[-1]), below
+            assert re.match(r"[━╸╺ ]+ \d/2 processes  \d+:\d\d so far", below[-1]), below
             assert len(below) <= 3, below
     shown = {line for lines in views for line in lines}
     assert any(re.match(r"   rank 0  native: .*\bstep \d", line) for line in shown)
@@ -69,8 +69,8 @@ def test_a_run_on_a_terminal(width, tmp_path):
     assert any(re.search(r"about \d+:\d\d left$", line) for line in shown)
     assert any(re.match(r"✓ reference/single mnist_small .* samples/s", line) for line in shown)
     assert not any("so far" in line for line in last), "the view goes at the end"
-    assert "4 of 4 processes measured in" in "\n".join(last)
+    assert "2 of 2 processes measured in" in "\n".join(last)
     assert [line for line in last if line.startswith(("x: ", "Next: "))] == [
-        "x: 4 ok",
+        "x: 2 ok",
         "Next: stagebench report x -o x/report",
     ]
