@@ -17,6 +17,7 @@ UNSCALED = "its losses are not scaled, as float16 wants; use bfloat16, or one of
 
 OVERWRITES = "its CUDA graphs write over the answers to the query before; use True, or 'max-autotune-no-cudagraphs'"
 CANDIDATE_WAYS = (("products", "onednn"), ("pointwise", "onednn"), ("pointwise", "product"))
+INFERRING = dict.fromkeys(CANDIDATE_WAYS, "inference has PyTorch's own operators alone; leave the knob at 'auto'")
 NO_CANDIDATES = "it has PyTorch's own operators alone, as DTensors take no others; leave the knob at 'auto'"
 
 
@@ -129,7 +130,7 @@ STRATEGIES = (
         infers=True,
         distributed=False,
         refuses={
-            **dict.fromkeys(CANDIDATE_WAYS, "inference has PyTorch's own operators alone; leave the knob at 'auto'"),
+            **INFERRING,
             ("compile", "reduce-overhead"): OVERWRITES,
             ("compile", "max-autotune"): OVERWRITES,
         },
