@@ -418,6 +418,10 @@ class PyTorch(Adapter):
             return f"{case.strategy} holds one network on several ranks; ask for two ranks, or use 'single'"
         return _unscheduled(case.knobs["schedule"], pieces, parts)
 
+    def parts(self, case: Configuration) -> int:
+        chunks = case.knobs["chunks"] if case.knobs["schedule"] == "interleaved" else 1
+        return self.model_parallel_size(case) * chunks
+
     def decoding(self, case: Configuration) -> str:
         return "nvJPEG upsamples colours differently from libjpeg" if case.knobs["decode"] == "gpu" else ""
 
