@@ -1,4 +1,4 @@
-"""Inference: the trainer's net, forward alone."""
+"""Inference: the trainer's net, forward alone; tuned, PyTorch's adapter's, as the design's own is all in training."""
 
 import numpy as np
 import torch
@@ -7,11 +7,16 @@ from torch import Tensor
 from adapters.caffempi.base import OnNet
 from adapters.caffempi.net import exported
 from adapters.pytorch import machine
-from suite.worker.contract import Joined
+from adapters.pytorch.inference import TorchPredictor
+from suite.worker.contract import Joined, Setup
 from suite.worker.inference_graph import for_inference
 from suite.worker.predictor import Predictor
 from suite.worker.trainer import Arrays
 from workloads.graph import Graph
+
+
+def predictor(setup: Setup) -> Predictor:
+    return TorchPredictor(setup) if setup.tuned else CaffeMPIPredictor(setup)
 
 
 class CaffeMPIPredictor(Predictor, OnNet):
@@ -22,7 +27,7 @@ class CaffeMPIPredictor(Predictor, OnNet):
         return Joined(0, 1, "none", machine.versions(self.setup.device))
 
     def load(self, graph: Graph, tensors: Arrays) -> None:
-        own, tensors = for_inference(graph, tensors, fold=self.setup.tuned)
+        own, tensors = for_inference(graph, tensors, fold=False)
         self._net = self.lower(own, trains=False)
         self._net.arena.load(tensors)
         for name, buffer in self._net.buffers().items():

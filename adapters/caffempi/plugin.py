@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from adapters.open_mpi import GIVE_WAY
-from adapters.pytorch.plugin import CANDIDATES, PyTorch, huge_pages, times_layers
+from adapters.pytorch.plugin import CANDIDATES, INFERRING, PyTorch, huge_pages, times_layers
 from suite.contracts.adapter import INFERENCE, Adapter, Backend, Capabilities, Format, Strategy
 from suite.contracts.case import FLOAT32, Configuration
 from suite.contracts.hooks import hookimpl
@@ -68,10 +68,11 @@ STRATEGIES = (
     ),
     Strategy(
         INFERENCE,
-        "adapters.caffempi.inference:CaffeMPIPredictor",
-        "No training: the net's forward, which keeps nothing; tuned: batch normalisations folded, channels last.",
+        "adapters.caffempi.inference:predictor",
+        "No training: the net's forward, which keeps nothing; tuned: PyTorch's adapter's fused operators.",
         infers=True,
         distributed=False,
+        refuses={**INFERRING},
     ),
 )
 

@@ -21,7 +21,15 @@ from workloads.kinds import pooled
 Array = Any
 Params = Dict[str, Array]  # every parameter and running statistic by canonical name
 
-Choices = NamedTuple("Choices", [("native_lrn", bool), ("tuned", bool), ("precision", str)])
+Choices = NamedTuple(
+    "Choices",
+    [
+        ("native_lrn", bool),
+        ("tuned", bool),
+        ("precision", str),
+        ("by_head", Dict[str, int]),  # heads by `qkv` layer that gives (positions, samples, heads x 3 x d)
+    ],
+)
 
 
 def lower(ops: Any, layer: Layer, inputs: List[Array], params: Params, choices: Choices) -> Array:
@@ -33,7 +41,7 @@ class Lowering:
     """A layer; the method that bears its kind's name computes its output."""
 
     def __init__(self, ops: Any, layer: Layer, params: Params, choices: Choices) -> None:
-        self._ops, self._layer, self._attrs, self._choices = ops, layer, layer.attrs, choices
+        self._ops, self._layer, self._attrs, self._choices, self._params = ops, layer, layer.attrs, choices, params
         self._weights = [params[name] for name in layer.roles.values()]
         self._statistics = [params[name] for name, _ in layer.buffers]
 
@@ -57,7 +65,11 @@ class Lowering:
         options = {"num_hidden": self._layer.shape[-1], "no_bias": len(self._weights) == 1, "flatten": False}
         return self._ops.FullyConnected(x, *self._weights, name=self._layer.name, **options)
 
-    qkv = tied = dense
+    tied = dense
+
+    def qkv(self, x: Array) -> Array:
+        turned = self._layer.name in self._choices.by_head
+        return self.dense(self._ops.swapaxes(x, dim1=0, dim2=1) if turned else x)
 
     def batch_norm(self, x: Array) -> Array:
         return self._ops.BatchNorm(
@@ -131,8 +143,9 @@ class Lowering:
     def attention(self, x: Array) -> Array:
         ops, heads, width = self._ops, self._attrs["heads"], self._layer.shape[1]
         if self._choices.tuned and self._choices.precision == "float32":  # all that these products take on a CPU
-            x = ops.transpose(ops.reshape(x, shape=(0, 0, 3, heads, -1)), axes=(1, 0, 3, 2, 4))
-            x = ops.reshape(x, shape=(0, 0, -1))
+            if self._layer.inputs[0] not in self._choices.by_head:
+                x = ops.transpose(ops.reshape(x, shape=(0, 0, 3, heads, -1)), axes=(1, 0, 3, 2, 4))
+                x = ops.reshape(x, shape=(0, 0, -1))
             scores = self._masked(ops.contrib.interleaved_matmul_selfatt_qk(x, heads=heads))
             y = ops.contrib.interleaved_matmul_selfatt_valatt(x, ops.softmax(scores, axis=-1), heads=heads)
             return ops.swapaxes(y, dim1=0, dim2=1, name=self._layer.name)
@@ -156,14 +169,19 @@ class Lowering:
         return self._ops.mean(x, axis=1, name=self._layer.name)
 
     def _masked(self, scores: Array) -> Array:
-        """Add -inf above the diagonal of causal scores (samples x heads, positions, positions)."""
+        """Add -inf above the diagonal of causal scores (samples x heads, positions, positions).
+
+        What is added is made once for all layers, among their parameters.
+        """
         if not self._attrs["causal"]:
             return scores
-        ops = self._ops
-        zeros = ops.zeros_like(ops.slice_axis(scores, axis=0, begin=0, end=1))
-        rows = ops.contrib.arange_like(ops.slice_axis(zeros, axis=1, begin=0, end=1), axis=2)
-        after = ops.broadcast_greater(ops.reshape(rows, shape=(1, 1, -1)), ops.reshape(rows, shape=(1, -1, 1)))
-        return ops.broadcast_add(scores, ops.where(after, zeros - math.inf, zeros))
+        ops, name = self._ops, f"mask of {self._layer.shape[0]}"
+        if name not in self._params:
+            zeros = ops.zeros_like(ops.slice_axis(scores, axis=0, begin=0, end=1))
+            rows = ops.contrib.arange_like(ops.slice_axis(zeros, axis=1, begin=0, end=1), axis=2)
+            after = ops.broadcast_greater(ops.reshape(rows, shape=(1, 1, -1)), ops.reshape(rows, shape=(1, -1, 1)))
+            self._params[name] = ops.BlockGrad(ops.where(after, zeros - math.inf, zeros))
+        return ops.broadcast_add(scores, self._params[name])
 
     def _window(self) -> Dict[str, Any]:
         """Return kernel, stride, padding and rounding; Unsupported if MXNet rounds up differently."""

@@ -151,7 +151,7 @@ class ImperativeNodes(Nodes):
     def forward(self, layer: Layer, inputs: List[Any], wanted: List[bool]) -> Tuple[Any, Any]:
         values = [self._marked(layer.name, place, *both) for place, both in enumerate(zip(inputs, wanted))]
         with autograd.record(train_mode=True):
-            made = lower(mx.nd, layer, values, self._params, self._choices)
+            made = lower(mx.nd, layer, values, dict(self._params), self._choices)
         return made.detach(), (made, values, wanted)
 
     def loss(self, heads: List[Any], labels: Any) -> Any:

@@ -8,8 +8,9 @@ from collections import Counter
 from typing import Any, List, Tuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from adapters.pytorch.lower import Operation
 from adapters.pytorch.net import Instruction
 from workloads.graph import Graph, Layer
 
@@ -21,23 +22,21 @@ class Fused:
 
     def __init__(self, conv: Any, entering: Tuple[int, ...], rectified: bool) -> None:
         """Take a convolution's tensors; `entering` is its input's shape, of the usual query."""
-        self.window = list(conv.padding), list(conv.stride), list(conv.dilation), conv.groups
-        weight = conv.weight.detach().to_mkldnn()
-        self.weight = torch._C._nn.mkldnn_reorder_conv2d_weight(weight, *self.window, entering)
-        self.bias = None if conv.bias is None else conv.bias.detach()
+        window = list(conv.padding), list(conv.stride), list(conv.dilation), conv.groups
+        weight = torch._C._nn.mkldnn_reorder_conv2d_weight(conv.weight.detach().to_mkldnn(), *window, entering)
+        self.constants = weight, None if conv.bias is None else conv.bias.detach(), *window
         self.then = "relu" if rectified else None
         operator: Any = torch.ops.mkldnn._convolution_pointwise
         self.run, self.run_with_addend = operator.default, operator.binary
 
     def __call__(self, x: Tensor, *addend: Tensor) -> Tensor:
-        weights = self.weight, self.bias, *self.window
         if addend:
-            return self.run_with_addend(x, *addend, *weights, "add", 1.0, self.then, [], None)  # type: ignore[no-any-return]
-        return self.run(x, *weights, self.then or "none", [], None)  # type: ignore[no-any-return]
+            return self.run_with_addend(x, *addend, *self.constants, "add", 1.0, self.then, [], None)  # type: ignore[no-any-return]
+        return self.run(x, *self.constants, self.then or "none", [], None)  # type: ignore[no-any-return]
 
 
 def fused(program: List[Instruction], graph: Graph, samples: int) -> List[Instruction]:
-    """Return the program of a network's layers with those that follow a convolution's part of it."""
+    """Return the program of a network's layers with those that follow a convolution part of it."""
     readers = Counter(name for layer in graph.layers for name in layer.inputs)
     readers.update(head.layer for head in graph.heads)
     made, index = [], 0
@@ -55,9 +54,17 @@ def fused(program: List[Instruction], graph: Graph, samples: int) -> List[Instru
             operation = Fused(operation, entering, bool(chain) and chain[-1].kind == "relu")
             rest = tuple(addends)
             index += len(chain)
-        # Without nn.Module's own call, which takes mnist_small with one sample a twentieth.
-        made.append((getattr(operation, "forward", operation), output, first, rest))
+        made.append((bare(operation), output, first, rest))
     return made
+
+
+def bare(operation: Operation) -> Operation:
+    """Return a module's computation alone: its call and look-ups take a tenth of mnist_small's query of one sample."""
+    if isinstance(operation, nn.Module):
+        vars(operation).update((name, tensor.detach()) for name, tensor in operation.named_parameters(recurse=False))
+        operation._parameters.clear()
+        return operation.forward  # type: ignore[no-any-return]
+    return operation
 
 
 def following(layers: List[Layer], index: int, readers: "Counter[str]") -> List[Layer]:

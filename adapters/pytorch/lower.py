@@ -100,7 +100,7 @@ class Lowering:
         return torch.relu_ if self._exclusive else torch.relu
 
     def max_pool(self) -> Operation:
-        return nn.MaxPool2d(**self._window())
+        return partial(torch.max_pool2d, **self._window())
 
     def avg_pool(self) -> Operation:
         kind = PaddedAverage if self._attrs["pad"] else nn.AvgPool2d

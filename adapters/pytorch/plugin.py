@@ -17,6 +17,7 @@ UNSCALED = "its losses are not scaled, as float16 wants; use bfloat16, or one of
 
 OVERWRITES = "its CUDA graphs write over the answers to the query before; use True, or 'max-autotune-no-cudagraphs'"
 CANDIDATE_WAYS = (("products", "onednn"), ("pointwise", "onednn"), ("pointwise", "product"))
+INFERRING = dict.fromkeys(CANDIDATE_WAYS, "inference has PyTorch's own operators alone; leave the knob at 'auto'")
 NO_CANDIDATES = "it has PyTorch's own operators alone, as DTensors take no others; leave the knob at 'auto'"
 
 
@@ -129,7 +130,7 @@ STRATEGIES = (
         infers=True,
         distributed=False,
         refuses={
-            **dict.fromkeys(CANDIDATE_WAYS, "inference has PyTorch's own operators alone; leave the knob at 'auto'"),
+            **INFERRING,
             ("compile", "reduce-overhead"): OVERWRITES,
             ("compile", "max-autotune"): OVERWRITES,
         },
@@ -416,6 +417,10 @@ class PyTorch(Adapter):
         if strategy.model_parallel and parts == 1:
             return f"{case.strategy} holds one network on several ranks; ask for two ranks, or use 'single'"
         return _unscheduled(case.knobs["schedule"], pieces, parts)
+
+    def parts(self, case: Configuration) -> int:
+        chunks = case.knobs["chunks"] if case.knobs["schedule"] == "interleaved" else 1
+        return self.model_parallel_size(case) * chunks
 
     def decoding(self, case: Configuration) -> str:
         return "nvJPEG upsamples colours differently from libjpeg" if case.knobs["decode"] == "gpu" else ""

@@ -212,6 +212,10 @@ class Adapter(ABC):
             return int(case.knobs[held])
         return case.placement.device_count if held else 1
 
+    def parts(self, case: Configuration) -> Pieces:
+        """Return the number of parts into which a network is cut, if the strategy has a `cut`: its devices."""
+        return self.model_parallel_size(case)
+
     def microbatches(self, case: Configuration) -> Pieces:
         """Return the number of equal pieces of a network's batch, computed in sequence, each normalised separately."""
         knob = self.strategy(case).microbatches

@@ -256,7 +256,7 @@ def _by_both(adapter: Adapter, strategy: Strategy, case: Case, graph: Graph) -> 
     refused = refused or knobs.unmet(declared, values)
     if not refused and strategy.cut and held > 1:
         try:
-            CUTS[strategy.cut](graph, held)
+            CUTS[strategy.cut](graph, ask(adapter, "parts", case))
         except Unsupported as error:
             refused = str(error)
     return refused

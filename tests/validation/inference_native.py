@@ -41,7 +41,7 @@ PREDICTORS = {
     "mxnet": "MXNetPredictor",
     "cntk": "CNTKPredictor",
     "jax": "JaxPredictor",
-    "caffempi": "CaffeMPIPredictor",
+    "caffempi": "predictor",
     "onnxruntime": "OrtPredictor",
     "openvino": "OpenVinoPredictor",
 }

@@ -41,6 +41,7 @@ ROWS = {  # by adapter: strategy, fields of the case or its placement and knobs,
         ("parameter_server", {"staging": "none", **GPU}, "take staging = 'pinned', or 'data_parallel'"),
         ("parameter_server_async", {"staging": "none", **GPU}, "its server's weights lie in host memory"),
         *(("single", way, None) for way in WAYS),
+        *(("inference", way, "PyTorch's own operators alone") for way in WAYS),
         *(("single", {"precision": "float64", **way}, FLOAT32) for way in WAYS),
     ],
     "cntk": [
@@ -123,10 +124,11 @@ ROWS = {  # by adapter: strategy, fields of the case or its placement and knobs,
         ("pipeline", {"schedule": "1f1b", "microbatches": 1}, "1f1b wants as many pieces as there are stages, 2"),
         (
             "pipeline",
-            {"batch": 5, "schedule": "interleaved", "microbatches": 5},
+            {"workload": "gpt_char", "batch": 5, "schedule": "interleaved", "microbatches": 5},
             "5 do not go through 2 interleaved ranks",
         ),
-        ("pipeline", {"schedule": "interleaved", "microbatches": 4, "chunks": 3}, None),
+        ("pipeline", {"workload": "gpt_char", "schedule": "interleaved", "microbatches": 4, "chunks": 3}, None),
+        ("pipeline", {"schedule": "interleaved", "microbatches": 4, "chunks": 3}, "3 stages at most"),
         ("pipeline", {"chunks": 3}, "chunks = 3 needs schedule = 'interleaved'"),
         ("hybrid", {"schedule": "interleaved", "ranks_per_node": 4}, "DDP averages one stage of a rank"),
         ("parameter_server", {"staleness": 2}, "staleness = 2 needs mode = 'async': it bounds asynchronous workers"),
@@ -233,7 +235,8 @@ def case_of(adapter, strategy, **asked):
     rates = {"schedule": asked.pop("schedule_of_rates")} if "schedule_of_rates" in asked else {}
     knobs = declared.values(able.knobs, {name: asked.pop(name) for name in able.knobs if name in asked})
     asked.setdefault("precision", able.precisions[0])
-    return Case(adapter, strategy, "mnist_small", Placement(**place), knobs=knobs, **rates, **asked)
+    asked.setdefault("workload", "mnist_small")
+    return Case(adapter, strategy, placement=Placement(**place), knobs=knobs, **rates, **asked)
 
 
 @pytest.mark.parametrize(
