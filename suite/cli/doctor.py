@@ -150,9 +150,7 @@ def _print(state: dict[str, Any]) -> None:
         {
             **row,
             "version": next((f"{name} {version}" for name, version in row.get("versions", {}).items()), None),
-            "from": re.sub("^(tox|.*env make)( .*)", r"\1", row["origin"])
-            if row["ready"]
-            else "see below",
+            "from": re.sub("^(tox|.*env make)( .*)", r"\1", row["origin"]) if row["ready"] else "see below",
         }
         for row in state["adapters"]
     ]

@@ -86,7 +86,10 @@ def _command(*words: str) -> int:
     """Run a command of this command line in this process; return its exit code."""
     from suite.cli.app import build
 
-    return build()(list(words), prog_name="stagebench", standalone_mode=False) or 0
+    try:
+        return build()(list(words), prog_name="stagebench", standalone_mode=False) or 0
+    except typer.Abort:  # typer turned a Ctrl-C into it
+        raise KeyboardInterrupt from None
 
 
 def _open(page: Path) -> None:

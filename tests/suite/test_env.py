@@ -1,10 +1,8 @@
 """`stagebench env` and `stagebench quickstart`: real environments of a package of the test's own, without an index."""
 
 import json
-import os
 import sys
 import zipfile
-from pathlib import Path
 
 import pytest
 
@@ -49,9 +47,7 @@ def wheel(folder, name):
     with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as file:
         file.writestr(f"{name}.py", "")
         file.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        file.writestr(
-            f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
+        file.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         file.writestr(f"{about}/RECORD", "")
 
 
@@ -160,7 +156,7 @@ def test_what_is_missing_is_refused_before_anything_is_made(alpha, monkeypatch, 
         environments.order("alpha")
     monkeypatch.delenv("PIP_FIND_LINKS")
     (alpha / "alpha.txt").write_text(HEAD + "torch==1.0\n")
-    with raising(Unavailable, "CUDA"):
+    with raising(Unavailable, "alpha"):
         environments.order("alpha")
 
 
@@ -197,7 +193,7 @@ def test_unknown_names_are_refused(alpha, stagebench, name):
     assert isinstance(stagebench("env", "remove", name).error, RequestError)
 
 
-def test_quickstart_goes_on_to_the_pages_and_opens_nothing_in_a_pipe(monkeypatch, tmp_path, stagebench):
+def test_quickstart_goes_on_to_the_pages_and_opens_nothing_in_a_pipe(monkeypatch, tmp_path):
     """Its parts are commands; an interrupted run has its pages, and the exit code of an interruption."""
     called = []
 
@@ -212,7 +208,6 @@ def test_quickstart_goes_on_to_the_pages_and_opens_nothing_in_a_pipe(monkeypatch
     monkeypatch.setattr(quickstart, "_data", lambda cases: [])
     monkeypatch.setenv("DISPLAY", ":0")
     monkeypatch.setitem(sys.modules, "webbrowser", None)
-    with raising(quickstart.Interrupted):
+    with pytest.raises(quickstart.Interrupted):
         quickstart.quickstart(tmp_path / "run")
     assert called == [("pytorch", "jax", "caffempi"), "run", "report"]
-    assert Path(os.curdir).exists()
