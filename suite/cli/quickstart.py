@@ -28,7 +28,7 @@ def quickstart(
 ) -> None:
     """Make a few frameworks' environments, measure them for some minutes, and write the report's pages.
 
-    Ctrl-C ends it with the pages of what was measured until then; the same command goes on.
+    Ctrl-C ends it with the pages of what was measured until then; the same command continues.
     """
     from suite.plan import load, resolve
     from suite.plugins import adapters, launchers, workloads

@@ -199,13 +199,13 @@ def order(name: str, into: Path | None = None, gpu: bool = False, python: str | 
     if room < environment.head.disk_mb:
         raise Unavailable(
             f"{name} takes {environment.head.disk_mb:,} MB in {place.parent}, where {room:,.0f} MB are free",
-            "free some space, or name another folder with --into",
+            "make room, or name another folder with --into",
         )
     return Order(environment, folder, place, found, uv, options, gpu)
 
 
 def uv_program() -> str | None:
-    """Return uv, next to this Python or on PATH, if it works: a version manager's stand-in may not."""
+    """Return uv, next to this Python or on PATH, if it works: a version manager's shim may not."""
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
     found = shutil.which("uv", path=path)
     with contextlib.suppress(OSError):
@@ -257,7 +257,7 @@ def variables() -> dict[str, str]:
     found = inherited(FOREIGN)
     for name, value in found.copy().items():
         found.setdefault(OF_PIP.get(name, name), value)
-    if "PIP_FIND_LINKS" in found:  # folders stand between spaces for pip, between commas for uv
+    if "PIP_FIND_LINKS" in found:  # pip wants spaces between folders, uv commas
         found.setdefault("UV_FIND_LINKS", ",".join(found["PIP_FIND_LINKS"].split()))
     return found
 
