@@ -3,7 +3,7 @@
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,6 +21,7 @@ DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
 
 
 def quickstart(
+    context: typer.Context,
     output: OfRun = None,
     full: Annotated[
         bool, typer.Option("--full", help="All frameworks that this machine can have: 20 minutes, and gigabytes.")
@@ -39,10 +40,10 @@ def quickstart(
     words = ["run", PLAN, "--for", FULL_TIME if full else TIME, "-o", str(path), *([] if full else ["--scale", SCALE])]
     code, error = 0, None
     try:
-        code = _command(*words, *_data(cases))
+        code = _command(context, *words, *_data(context, cases))
     except Interrupted as interrupted:
         error = interrupted
-    _command("report", str(path))
+    _command(context, "report", str(path))
     _open(path / "report" / "index.html")
     if error:
         raise error
@@ -67,7 +68,7 @@ def _make(names: list[str]) -> None:
         raise Unavailable("no framework's environment could be made", "the messages above say why")
 
 
-def _data(cases: "list[Resolved]") -> list[str]:
+def _data(context: typer.Context, cases: "list[Resolved]") -> list[str]:
     """Make the sets of the cases, if they are missing; return an option for synthetic data where one cannot be made."""
     from suite.data.sets import made, real
     from suite.plugins import workloads
@@ -75,19 +76,18 @@ def _data(cases: "list[Resolved]") -> list[str]:
     try:
         for dataset in sorted({workloads()[each.case.workload].dataset for each in cases}):
             if not made(real(dataset)):
-                _command("data", "make", dataset)
+                _command(context, "data", "make", dataset)
     except (RequestError, Unavailable) as error:
         say(f"Measuring with synthetic data: {error}")
         return ["--set", "data=synthetic"]
     return []
 
 
-def _command(*words: str) -> int:
+def _command(context: typer.Context, *words: str) -> int:
     """Run a command of this command line in this process; return its exit code."""
-    from suite.cli.app import build
-
+    root: Any = context.find_root().command
     try:
-        return build()(list(words), prog_name="stagebench", standalone_mode=False) or 0
+        return int(root.main(list(words), prog_name="stagebench", standalone_mode=False) or 0)
     except typer.Abort:  # typer turned a Ctrl-C into it
         raise KeyboardInterrupt from None
 

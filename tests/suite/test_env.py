@@ -197,7 +197,7 @@ def test_quickstart_goes_on_to_the_pages_and_opens_nothing_in_a_pipe(monkeypatch
     """Its parts are commands; an interrupted run has its pages, and the exit code of an interruption."""
     called = []
 
-    def command(*words):
+    def command(context, *words):
         called.append(words[0])
         if words[0] == "run":
             raise quickstart.Interrupted("stopped")
@@ -205,9 +205,9 @@ def test_quickstart_goes_on_to_the_pages_and_opens_nothing_in_a_pipe(monkeypatch
 
     monkeypatch.setattr(quickstart, "_command", command)
     monkeypatch.setattr(quickstart, "_make", lambda names: called.append(tuple(names)))
-    monkeypatch.setattr(quickstart, "_data", lambda cases: [])
+    monkeypatch.setattr(quickstart, "_data", lambda context, cases: [])
     monkeypatch.setenv("DISPLAY", ":0")
     monkeypatch.setitem(sys.modules, "webbrowser", None)
     with pytest.raises(quickstart.Interrupted):
-        quickstart.quickstart(tmp_path / "run")
+        quickstart.quickstart(None, tmp_path / "run")
     assert called == [("pytorch", "jax", "caffempi"), "run", "report"]
