@@ -123,7 +123,7 @@ LMDB = Format(
 )
 
 COMMUNICATOR = "adapters.caffempi.comm:MPICommunicator"
-LIBRARIES = {"openmpi5": "Open MPI 5", "openmpi4": "Open MPI 4", "mpich": "MPICH"}  # tox environments mpi-NAME: titles
+LIBRARIES = {"openmpi5": "Open MPI 5", "openmpi4": "Open MPI 4", "mpich": "MPICH"}  # environments mpi-NAME: titles
 HALF = (FLOAT32, "float16")  # MPI's optional type, which Open MPI 4 has not; bfloat16 no library has yet
 BACKENDS = (
     Backend(
@@ -139,7 +139,8 @@ BACKENDS = (
             environment=f"mpi-{name}",
             requires=("mpi4py",),
             programs=("mpiexec",),
-            remedy=f"tox run -e mpi-{name}",
+            remedy=f"stagebench env make mpi-{name}",
+            requirements=f"adapters/environments/mpi-{name}.txt",
         )
         for name, title in LIBRARIES.items()
     ),
@@ -160,7 +161,8 @@ class CaffeMPI(Adapter):
     other_variables = PyTorch.other_variables
     out_of_memory = PyTorch.out_of_memory
     environment = "caffempi"
-    remedy = "tox run -e caffempi"
+    requirements = "adapters/environments/caffempi.txt"
+    remedy = "stagebench env make caffempi"
     backends = BACKENDS
 
     capabilities = Capabilities(

@@ -112,11 +112,11 @@ class CNTK(Adapter):
     requires = ("cntk", "PIL")  # Pillow tells what CNTK's image reader would decode otherwise than everybody else
     environment = "cntk"
     backends = BACKENDS
+    requirements = "adapters/environments/cntk.txt"
     # A line for the shell, its comment too. CNTK's wheels stop at CPython 3.6, which no distribution has any more.
     remedy = (
-        'pyenv install -s 3.6.15 && PATH="$(pyenv prefix 3.6.15)/bin:$PATH" tox run -e cntk  # the last words will do '
-        "where python3.6 is on PATH; pyenv builds it with: apt-get install git build-essential libssl-dev zlib1g-dev "
-        "libbz2-dev libreadline-dev libsqlite3-dev libffi-dev liblzma-dev"
+        "stagebench env make cntk  # with Python 3.6: pyenv install 3.6.15, after apt-get install git build-essential "
+        "libssl-dev zlib1g-dev libbz2-dev libreadline-dev libsqlite3-dev libffi-dev liblzma-dev"
     )
 
     # CPUs: the wheel is CNTK's CPU one, and no CUDA of its time drives a GPU of today.

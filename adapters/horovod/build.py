@@ -1,4 +1,4 @@
-"""Builds Horovod from its source for one engine, into the environment of the Python that runs this; tox.ini calls it.
+"""Builds Horovod from its source for one engine, into the environment of the Python that runs this.
 
 There are no wheels: Horovod is compiled against the framework and the MPI of that environment; gloo is in the source.
 This takes about ten minutes of one core, and no time if Horovod is installed. Without a C++ compiler the environment
@@ -44,9 +44,7 @@ NO_NVCC = (
     "environment; {1}"
 )
 # NVIDIA's wheels have the compiler since CUDA 13.
-BRINGS_NVCC = (
-    "tox run -r -e horovod-pytorch -x 'testenv:horovod-pytorch.deps+=cuda-toolkit[cccl,nvcc]=={0}.*' brings it"
-)
+BRINGS_NVCC = "stagebench env make horovod-pytorch --gpu brings that of CUDA 13.0"
 INSTALL_NVCC = "install CUDA {0}, and name its folder by CUDA_HOME"
 ANOTHER_CUDA = "{0} is of CUDA {1}, PyTorch of {2}; name a folder of CUDA {2} by CUDA_HOME"
 NO_NCCL = "there is no nccl.h with its library in {0}"

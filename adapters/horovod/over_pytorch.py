@@ -19,8 +19,8 @@ from suite.worker.contract import Batch, Joined, Unavailable
 Named = List[Tuple[str, torch.Tensor]]
 
 WITHOUT_NCCL = (
-    "Horovod is built without NCCL, by which it exchanges between GPUs; make its environment anew with a PyTorch that "
-    "has CUDA, and nvcc (tox run -r -e horovod-pytorch; docs/install.md), or ask for device = 'cpu'"
+    "Horovod is built without NCCL, by which it exchanges between GPUs; make its environment with a PyTorch "
+    "that has CUDA, and nvcc (stagebench env make horovod-pytorch --gpu), or ask for device = 'cpu'"
 )
 WORDS = "an all-reduce a gradient, begun by hooks during the backward, as hvd.DistributedOptimizer does"
 

@@ -84,9 +84,10 @@ class Horovod(Adapter):
         self.out_of_memory = engine.out_of_memory
         self.arithmetic_variables = engine.arithmetic_variables
         self.other_variables = (*MEETING, *engine.other_variables)
-        # A line for the shell, its comment too: there are no wheels, tox builds it from source.
+        self.requirements = f"adapters/environments/{self.name}.txt"
+        # A line for the shell, its comment too: there are no wheels.
         self.remedy = (
-            f"tox run -e {self.name}  # builds Horovod: about ten minutes, with python3.11, g++ and make on PATH: "
+            f"stagebench env make {self.name}  # builds Horovod: about ten minutes, with g++ and make on PATH: "
             "apt-get install g++ make"
         )
 

@@ -79,7 +79,8 @@ class Jax(Adapter):
     other_variables = ("JAX_COMPILATION_CACHE_DIR", "TF_CLI_", "TF_CPP_", "TF_VAR_")  # TF_CLI_, TF_VAR_: Terraform's
     out_of_memory = ("Failed to allocate request for",)  # XLA's bfc_allocator; elsewhere it says "Out of memory"
     environment = "jax"
-    remedy = "tox run -e jax"
+    requirements = "adapters/environments/jax.txt"
+    remedy = "stagebench env make jax"
 
     capabilities = Capabilities(
         strategies=STRATEGIES,

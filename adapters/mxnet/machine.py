@@ -27,8 +27,7 @@ def contexts(setup: Setup) -> List[Any]:
     if not mx.runtime.Features().is_enabled("CUDA"):
         raise no_cuda(
             f"MXNet {mx.__version__} is built without CUDA",
-            "make an environment with its wheel for GPUs (tox run -e mxnet-gpu) and name that one's interpreter with "
-            "--python mxnet=.tox/mxnet-gpu/bin/python (docs/install.md)",
+            "make its environment with the wheel for GPUs: stagebench env make mxnet --gpu",
         )
     visible = mx.context.num_gpus()
     if not visible:

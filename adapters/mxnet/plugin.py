@@ -149,11 +149,8 @@ class MXNet(Adapter):
     out_of_memory = ("Failed to allocate CPU Memory", "Memory allocation failed")
     environment = "mxnet"
     backends = BACKENDS
-    # A line for the shell, its comment too. The NumPy that MXNet 1.9.1 needs has no wheels for a newer Python.
-    remedy = (
-        "tox run -e mxnet  # with python3.11 on PATH, no newer Python will do; where it is missing: "
-        'pyenv install -s 3.11 && PATH="$(pyenv prefix 3.11)/bin:$PATH" tox run -e mxnet'
-    )
+    requirements = "adapters/environments/mxnet.txt"
+    remedy = "stagebench env make mxnet"
 
     capabilities = Capabilities(
         strategies=STRATEGIES,
@@ -172,7 +169,7 @@ class MXNet(Adapter):
         if cuda_of_wheels(interpreter) and not has_driver():
             return (
                 "MXNet's wheel for GPUs loads libcuda.so.1 of NVIDIA's driver, which this machine lacks; install the "
-                f"driver, or take the one for CPUs: tox run -e {self.environment}"
+                f"driver, or take the one for CPUs: {self.remedy}"
             )
         return None
 

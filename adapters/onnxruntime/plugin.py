@@ -18,7 +18,8 @@ class OnnxRuntime(Adapter):
     arithmetic_variables = ("MLAS_", "ORT_")
     out_of_memory = ("Failed to allocate memory for requested buffer",)  # onnxruntime/core/framework/bfc_arena.cc
     environment = "onnxruntime"
-    remedy = "tox run -e onnxruntime"
+    requirements = "adapters/environments/onnxruntime.txt"
+    remedy = "stagebench env make onnxruntime"
 
     capabilities = Capabilities(
         strategies=(

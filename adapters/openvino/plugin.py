@@ -27,7 +27,8 @@ class OpenVino(Adapter):
     requires = ("openvino", "onnx")
     arithmetic_variables = ("OPENVINO_", "OV_")
     environment = "openvino"
-    remedy = "tox run -e openvino"
+    requirements = "adapters/environments/openvino.txt"
+    remedy = "stagebench env make openvino"
 
     capabilities = Capabilities(
         strategies=(

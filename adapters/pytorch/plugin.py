@@ -377,7 +377,8 @@ class PyTorch(Adapter):
         "DefaultCPUAllocator",
     )  # c10/core/impl/alloc_cpu.cpp: "can't allocate memory", "not enough memory"
     environment = "pytorch"
-    remedy = "tox run -e pytorch"
+    requirements = "adapters/environments/pytorch.txt"
+    remedy = "stagebench env make pytorch"
     backends = BACKENDS
     kubernetes_job = "PyTorchJob"
 

@@ -172,7 +172,8 @@ class TensorFlow(Adapter):
     # bfc_allocator and the CPU's; a copy to a full GPU (tensorflow/tensorflow#7025); XLA.
     out_of_memory = ("OOM when allocating", "Dst tensor is not initialized", "Failed to allocate request for")
     environment = "tensorflow"
-    remedy = "tox run -e tensorflow"
+    requirements = "adapters/environments/tensorflow.txt"
+    remedy = "stagebench env make tensorflow"
     backends = BACKENDS
 
     capabilities = Capabilities(

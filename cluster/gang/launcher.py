@@ -17,6 +17,7 @@ from suite.errors import Unavailable
 from suite.processes.interpreters import survey
 from suite.processes.query import FOREIGN
 
+ENVIRONMENT = "engines"
 WAIT = 300.0  # seconds for the nodes, unless a variable says otherwise
 PATIENCE = 10.0  # seconds that a driver gets to leave its cluster
 # Beginnings of the engines' own variables, which no rank may see: an engine's nodes may be a job of another one.
@@ -30,8 +31,8 @@ class Package:
 
     name: str
     requires: tuple[str, ...]
-    environment: str = "engines"
-    remedy: str = "tox run -e engines --notest"
+    environment: str = ENVIRONMENT
+    remedy: str = f"stagebench env make {ENVIRONMENT}"
 
     def missing(self, interpreter: Path) -> str | None:
         """Return None: only the package is looked for."""
@@ -46,6 +47,8 @@ class GangLauncher(CheckedLauncher):
 
     chooses_hosts = True
     sidecars_on_first_host = True
+    environment = ENVIRONMENT
+    requirements = f"cluster/environments/{ENVIRONMENT}.txt"
     package: str  # the module that the driver imports
     driver: str  # its file, next to this one
 

@@ -28,9 +28,10 @@ class InJava(ModelServer):
 def declared(
     kind: type[ModelServer], name: str, title: str, about: str, requires: tuple[str, ...], path: str, **others: Any
 ) -> ModelServer:
-    """Return a server whose program and tox environment bear its name."""
-    program = f"{FOLDER}/{name}_program.py"
-    return kind(name, title, about, path, PACKAGE, program, requires, name, f"tox run -e {name}", **others)
+    """Return a server whose program and environment bear its name."""
+    program, remedy = f"{FOLDER}/{name}_program.py", f"stagebench env make {name}"
+    others["requirements"] = f"cluster/environments/{name}.txt"
+    return kind(name, title, about, path, PACKAGE, program, requires, name, remedy, **others)
 
 
 DELAY = "how long the oldest query of a batch waits for others"

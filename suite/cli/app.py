@@ -10,13 +10,14 @@ from typer.core import TyperGroup
 from typer.main import get_command_name
 
 from suite import __version__
-from suite.cli import data, listing
+from suite.cli import data, env, listing
 from suite.cli.check_hosts import check_hosts
 from suite.cli.comm import comm
 from suite.cli.compare import compare, history
 from suite.cli.doctor import doctor
 from suite.cli.output import report_next, say, say_wrapped, show_json
 from suite.cli.predict import WithSettings, predict
+from suite.cli.quickstart import quickstart
 from suite.cli.run import run
 from suite.cli.show import show
 from suite.cli.verify import verify
@@ -60,10 +61,10 @@ def build() -> typer.Typer:
         context_settings=WIDE,
     )
     app.callback()(root)
-    for name, group in (("list", listing.group), ("data", data.group)):
+    for name, group in (("list", listing.group), ("data", data.group), ("env", env.group)):
         app.add_typer(group, name=name)
-    commands: list[Callable[..., None]] = [doctor, verify, run, show, comm, check_hosts, compare, history, predict]
-    commands += [collect, check_run, export_network, new_adapter]
+    commands: list[Callable[..., None]] = [quickstart, doctor, verify, run, show, comm, check_hosts, compare, history]
+    commands += [predict, collect, check_run, export_network, new_adapter]
     for command in commands:
         app.command(cls=WithSettings if command is predict else None)(command)
     for _, whose in call(manager(), "stagebench_commands", app=app):

@@ -97,12 +97,16 @@ def adapter_state(adapter: Adapter, gpus: list[str]) -> Row:
 
 
 def _start_failure(adapter: Adapter, interpreter: "Interpreter", trial: "Look") -> Row:
-    """Describe an installed adapter that fails to start; the remedy makes anew only an environment that tox made."""
+    """Describe an installed adapter that fails to start; the remedy makes anew only an environment that was made."""
     if not trial.problems:
         kinds = ", ".join(adapter.capabilities.devices)
         return {"missing": f"{adapter.name} works on {kinds} only, and no GPU is seen here", "remedy": None}
-    made = trial.broken and interpreter.origin == f"tox environment {adapter.environment}"
-    anew = adapter.remedy.replace("tox run -e", "tox run -r -e") if made else None  # -r: made anew
+    from suite.processes.interpreters import MAKE
+
+    anew = {
+        f"tox environment {adapter.environment}": f"tox run -r -e {adapter.environment}",
+        f"{MAKE} {adapter.environment}": f"{MAKE} --again {adapter.environment}",
+    }.get(interpreter.origin if trial.broken else "")
     problems = "; ".join(f"on {kind}: {reason}" for kind, reason in trial.problems.items())
     return {"missing": f"{adapter.name} does not start: {problems}", "remedy": anew}
 
@@ -146,7 +150,7 @@ def _print(state: dict[str, Any]) -> None:
         {
             **row,
             "version": next((f"{name} {version}" for name, version in row.get("versions", {}).items()), None),
-            "from": re.sub("^tox environment .*", "tox", row["origin"]) if row["ready"] else "see below",
+            "from": re.sub("^(tox|.*env make)( .*)", r"\1", row["origin"]) if row["ready"] else "see below",
         }
         for row in state["adapters"]
     ]

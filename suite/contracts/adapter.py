@@ -32,6 +32,7 @@ class Backend:
     environment: str | None = None
     requires: tuple[str, ...] = ()
     remedy: str = ""
+    requirements: str = ""  # the file of its packages, as an adapter's
     programs: tuple[str, ...] = ()  # that its environment must have next to the interpreter: its own library's mpiexec
 
     def missing(self, interpreter: Path) -> str | None:
@@ -164,7 +165,12 @@ class Adapter(ABC):
     package: str  # its worker half, "adapters.pytorch": copied into its bundles, except `plugin.py`
     requires: tuple[str, ...] = ()  # modules that its interpreter must have, in addition to NumPy
     optional: tuple[str, ...] = ()  # modules that it may have; the importing code raises Unavailable without them
-    environment: str | None = None  # its tox environment; None: the Python that runs stagebench, if it has `requires`
+    environment: str | None = (
+        None  # its environment's name; None: the Python that runs stagebench, if it has `requires`
+    )
+    # The file of its environment's packages (suite.processes.environments), "adapters/environments/lumen.txt"; "":
+    # `stagebench env make` cannot make it.
+    requirements: str = ""
     remedy: str = ""  # the command that makes its environment, then optionally "  # " and advice
     builds_on: tuple[str, ...] = ()  # packages of other adapters that its worker half imports; the bundle has them too
     oracle: bool = False  # True: every other adapter is proven against it, in float64; exactly one adapter is

@@ -112,6 +112,8 @@ class Launcher(ABC):
     sidecars_on_first_host: bool = False  # True: sidecars run on the first host, whichever it is; False: here
     mpi: bool = False  # True: ranks that it starts can meet by MPI
     nodes_in_order: bool = True  # False: the nodes' numbers may differ from the order of the hosts
+    environment: str | None = None  # of its engine's own package: the environment's name
+    requirements: str = ""  # the file of that environment's packages, as an adapter's
     order: float = 100  # "auto" takes the launcher of the least number among those that fit; stagebench's have 0 to 30
 
     @abstractmethod

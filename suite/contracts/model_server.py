@@ -30,8 +30,9 @@ class ModelServer:
     package: str = ""  # of the code that runs in its environment
     program: str = ""  # the file of that package that is run: "cluster/model_servers/mosec_program.py"
     requires: tuple[str, ...] = ()  # the modules that its environment must have, its own first
-    environment: str | None = None  # the tox environment
+    environment: str | None = None  # its environment's name
     remedy: str = ""  # the command that makes it
+    requirements: str = ""  # the file of its environment's packages, as an adapter's
     protocol: str = "raw"  # one of suite.worker.protocols
     batches: bool = True  # False: it answers queries one at a time
     delays: bool = True  # False: it decides itself how long a query waits for others; `max_delay_ms` is nothing to it

@@ -1,8 +1,8 @@
 """Finds each adapter's own interpreter and examines it.
 
-Order: an explicit setting (`--python pytorch=/path`, or STAGEBENCH_PYTHON_PYTORCH), the tox environment of the
-adapter's name, the running interpreter. An explicit setting that does not work is an error: what a person asked for is
-never silently replaced.
+Order: an explicit setting (`--python pytorch=/path`, or STAGEBENCH_PYTHON_PYTORCH), a clone's tox environment of the
+adapter's name, the one that `stagebench env make` made, the running interpreter. An explicit setting that does not work
+is an error: what a person asked for is never silently replaced.
 """
 
 import json
@@ -24,6 +24,8 @@ from suite.worker.typed_json import from_json
 
 TOX_DIR = "STAGEBENCH_TOX_DIR"  # where tox keeps its environments, when not in ./.tox or the checkout's
 CHECKOUT = Path(__file__).resolve().parents[2]
+MAKE = "stagebench env make"  # the command, and the origin of what it made
+MADE = "stagebench.json"  # a file in every whole environment that `stagebench env make` made
 SECONDS = 30.0  # a cold network file system is slow; a hung interpreter must not hang us
 
 # Runs on Python 3.6 too; importlib.metadata came with 3.8, and before that setuptools knew versions.
@@ -68,7 +70,7 @@ class Needs(Protocol):
 
     @property
     def environment(self) -> str | None:
-        """The tox environment."""
+        """The environment's name, for tox and for `stagebench env make`."""
 
     @property
     def requires(self) -> tuple[str, ...]:
@@ -164,6 +166,9 @@ def candidates(adapter: Needs, settings: Mapping[str, str]) -> Iterator[Candidat
             path = folder / adapter.environment / "bin" / "python"
             if path.exists():
                 yield Candidate(path, f"tox environment {adapter.environment}")
+        made = made_folder() / adapter.environment
+        if (made / MADE).exists():
+            yield Candidate(made / "bin" / "python", f"{MAKE} {adapter.environment}")
     yield Candidate(Path(sys.executable), "the running interpreter")
 
 
@@ -172,6 +177,11 @@ def tox_folders() -> list[Path]:
     named = os.environ.get(TOX_DIR)
     folders = [expanded(named)] if named else [Path.cwd() / ".tox", CHECKOUT / ".tox"]
     return list(dict.fromkeys(folder.absolute() for folder in folders))
+
+
+def made_folder() -> Path:
+    """Return the folder of the environments that `stagebench env make` makes; it need not exist."""
+    return expanded(os.environ.get("XDG_DATA_HOME") or "~/.local/share").absolute() / "stagebench" / "envs"
 
 
 def remedy(adapter: Needs) -> str:

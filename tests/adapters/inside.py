@@ -27,7 +27,7 @@ def tokens_and_variables(folder, name):
     """(interpreter, variables, why it cannot be used or None)."""
     adapter, _ = adapters()[name]
     python = Path(folder) / adapter.environment / "bin" / "python"
-    lacking = adapter.missing(python) if python.exists() else f"no {python}: {adapter.remedy}"
+    lacking = adapter.missing(python) if python.exists() else f"no {python}: tox run -e {adapter.environment}"
     if lacking:
         return python, {}, lacking
     case = Case(adapter.name, adapter.capabilities.strategies[0].name, "mnist_small", tuning="tuned")

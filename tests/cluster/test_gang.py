@@ -63,7 +63,7 @@ def test_a_python_without_the_package_is_named_with_the_remedy(engine, monkeypat
     monkeypatch.setenv(variable, "/no/such/python")
     assert engine.missing(TWO, HERE) == (
         f"no Python has {engine.package}: {variable} (/no/such/python) is not an executable file. Make an environment "
-        f"with `tox run -e engines --notest`, or name a Python with {variable}"
+        f"with `stagebench env make engines`, or name a Python with {variable}"
     )
     with pytest.raises(RequestError, match="Python has"):
         engine.processes(request_for(tmp_path))

@@ -3,7 +3,6 @@
 A table is between `<!-- made: NAME -->` and `<!-- end -->`; tests/docs/test_made.py checks that it is up to date.
 """
 
-import configparser
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -13,14 +12,12 @@ from pathlib import Path
 from suite.analysis.comparability import DISQUALIFYING, NOTED
 from suite.contracts.adapter import Strategy
 from suite.plugins import adapters
+from suite.processes.environments import declared, pins
 from suite.proofs.tolerances import BITS, FIXED
 from suite.worker.pass_kinds import PASS_KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"(<!-- made: ([\w-]+) -->\n\n).*?(\n<!-- end -->)", re.DOTALL)
-
-# The Pythons that an environment's pins have wheels for, where they are not all of stagebench's own.
-WHEELS = {"tensorflow": "3.11 to 3.13: TensorFlow has no wheel for 3.14"}
 
 # Heading, module, then (the constant's name, its meaning, its unit); % is a share in hundredths.
 THRESHOLDS: Sequence[tuple[str, Sequence[tuple[str, str, str, str]]]] = (
@@ -145,19 +142,13 @@ def frameworks() -> str:
 
 
 def versions() -> str:
-    """Return the table of the releases that tox.ini pins, by the Pythons that their environments may have."""
-    tox = configparser.RawConfigParser()
-    tox.read(ROOT / "tox.ini")
-    names = ",".join(tox["base"][kind] for kind in ("names", "compiled", "by_name", "servers", "more_servers"))
+    """Return the table of the releases that environments pin, by the Pythons that these may have."""
     by_python: dict[str, dict[str, None]] = {}
-    for name in names.split(","):
-        section = tox[f"testenv:{name}"]
-        asked = [tox[base].get("base_python") for base in section["base"].split(", ") if base in tox]
-        python = next(filter(None, [section.get("base_python"), *asked]), WHEELS.get(name, "3.11 to 3.14"))
-        deps = section["deps"].replace("{[base]torch}", tox["base"]["torch"])
-        pins = [f"{package} {version}" for package, version in re.findall(r"^([\w-]+)==([\w.]+)", deps, re.MULTILINE)]
-        by_python.setdefault(python.removeprefix("python"), {}).update(dict.fromkeys(pins[:1]))
-    return table(("Python", "releases"), [(python, ", ".join(pins)) for python, pins in by_python.items()])
+    for name, made in declared().items():
+        pinned = re.findall(r"^([\w-]+)==([\w.]+)", "\n".join(pins(made.file)), re.MULTILINE)
+        if pinned and not name.startswith("mpi-"):
+            by_python.setdefault(made.head.python.replace("-", " to "), {})[" ".join(pinned[0])] = None
+    return table(("Python", "releases"), [(python, ", ".join(each)) for python, each in by_python.items()])
 
 
 def shown() -> str:

@@ -75,7 +75,7 @@ def helped(command):
 @pytest.mark.parametrize("command", [line for line in SHOWN if line.startswith("stagebench") and line not in QUICK])
 def test_every_option_shown_exists(command):
     words = shlex.split(command)
-    name = tuple(words[: 4 if words[1:3] == ["data", "make"] else 3 if words[1] in ("data", "lab") else 2])
+    name = tuple(words[: 4 if words[1:3] == ["data", "make"] else 3 if words[1] in ("data", "env", "lab") else 2])
     words = words[: words.index("--")] if "--" in words else words  # another command's options follow
     told = helped(name)
     for option in (word for word in words if word.startswith("-")):

@@ -25,7 +25,7 @@ from tests.reports.made_run import MadeRun
 class Alpha(Adapter):
     contract = 3
     name, title, package, trainer = "alpha", "Alpha", "toys.alpha", "toys.alpha.worker:AlphaTrainer"
-    requires, environment, remedy = ("no_such_framework",), "alpha", "tox run -e alpha"
+    requires, environment, remedy = ("no_such_framework",), "alpha", "stagebench env make alpha"
 
     @property
     def capabilities(self) -> Capabilities:

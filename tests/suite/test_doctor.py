@@ -19,7 +19,7 @@ def test_doctor_tells_what_is_missing_and_the_remedy(stagebench, startable, monk
     startable.adapters["alpha"].requires = ("no_such_framework",)
     told = stagebench("doctor")
     assert told.code == 1
-    assert "tox run -e alpha" in told.out
+    assert "stagebench env make alpha" in told.out
     assert "no_such_framework" in told.out
     assert "stagebench data make digits" in told.out
     found = json.loads(stagebench("doctor", "--json").out)

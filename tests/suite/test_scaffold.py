@@ -117,9 +117,9 @@ def installed(tmp_path_factory):
     return folder, python
 
 
-def call(*tokens, cwd=None, code=0):
-    """Run to the end, outside of any checkout; the output."""
-    place = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+def call(*tokens, cwd=None, code=0, more=None):
+    """Run to the end, outside of any checkout; the output. `more` are variables."""
+    place = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")} | (more or {})
     tokens = [str(token) for token in tokens]
     done = subprocess.run(tokens, cwd=cwd or "/", env=place, capture_output=True, text=True, timeout=300)
     assert done.returncode == code, done.stdout[-3000:] + done.stderr[-3000:]
@@ -133,6 +133,24 @@ def test_the_wheel_ships_the_suite_and_the_templates(installed):
     count, places = call(python, "-c", program).splitlines()
     assert int(count) >= 9
     assert places.count(str(python.parents[1])) == 2, "both come from the wheel"
+
+
+@pytest.mark.skipif("STAGEBENCH_FETCH" not in os.environ, reason="tox -e scaffold fetches packages for it")
+def test_the_wheel_makes_an_environment_for_itself_in_an_empty_home(installed, tmp_path):
+    """The smallest that is needed by nothing else: NumPy, mpi4py and an MPI library, 26 MB."""
+    _, python = installed
+    home = {"HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path / "data")}
+    call(python, "-m", "suite.cli", "env", "make", "mpi-mpich", more=home)
+    (row,) = (
+        row
+        for row in json.loads(call(python, "-m", "suite.cli", "env", "list", "--json", more=home))
+        if row["name"] == "mpi-mpich"
+    )
+    assert (row["made"], row["path"]) == ("yes", str(tmp_path / "data/stagebench/envs/mpi-mpich"))
+    backends = json.loads(call(python, "-m", "suite.cli", "list", "backends", "--json", more=home))
+    assert [each["here"] for each in backends if each["backend"] == "mpi4py-mpich"] == [True]
+    call(python, "-m", "suite.cli", "env", "remove", "mpi-mpich", more=home)
+    assert not Path(row["path"]).exists()
 
 
 def test_a_fresh_scaffold_is_listed_and_shown_by_doctor(installed):

@@ -250,7 +250,7 @@ def test_an_engine_s_own_code_travels_with_horovod_s(name):
     assert own <= names
     allowed = ("adapters/__init__.py", f"{folder}/__init__.py", *own, f"adapters/{engine}/")
     assert all(each.startswith(allowed) and not each.endswith("plugin.py") for each in names)
-    assert adapters()[name].remedy.startswith(f"tox run -e {name}  #")
+    assert adapters()[name].remedy.startswith(f"stagebench env make {name}")
 
 
 @pytest.mark.parametrize("name", HOROVOD)

@@ -79,7 +79,7 @@ def lock_by_download(environment: str) -> None:
     """Of what the environment's own pip fetches for its Python and this platform."""
     with tempfile.TemporaryDirectory() as place:
         pip = [str(MADE / environment / "bin" / "python"), "-m", "pip", "download", "--quiet", "--dest", place]
-        subprocess.run([*pip, *deps(environment)], check=True)
+        subprocess.run([*pip, *" ".join(deps(environment)).split()], check=True)
         pins = sorted(pin(path) for path in Path(place).iterdir())
     (LOCKS / f"{environment}.txt").write_text("".join(pins))
 

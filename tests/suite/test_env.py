@@ -1,0 +1,213 @@
+"""`stagebench env` and `stagebench quickstart`: real environments of a package of the test's own, without an index."""
+
+import json
+import sys
+import zipfile
+
+import pytest
+
+from suite.cli import quickstart
+from suite.errors import RequestError, Unavailable
+from suite.processes import environments, interpreters
+from tests.support.errors import raising
+
+HEAD = '# /// environment\n# python = "3.11-3.14"\n# disk_mb = 20\n# download_mb = 1\n# ///\n'
+
+
+@pytest.fixture
+def alpha(toys, tmp_path, monkeypatch):
+    """The toy adapter's environment: its framework and NumPy are wheels of one line in a folder."""
+    home, wheels, package = tmp_path / "home", tmp_path / "wheels", tmp_path / "toy_of_env"
+    for folder in (home, wheels, package):
+        folder.mkdir()
+    (package / "__init__.py").write_text("")
+    wheel(wheels, "no_such_framework")
+    wheel(wheels, "numpy")
+    (package / "alpha.txt").write_text(HEAD + "# The framework.\nno_such_framework==1.0\n-r more.txt\n")
+    (package / "more.txt").write_text("numpy==1.0\n")
+    (package / "alpha-gpu.txt").write_text(HEAD.replace("20", "40") + "no_such_framework==1.0\nnumpy==1.0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, value in {
+        "XDG_DATA_HOME": str(home),
+        "STAGEBENCH_TOX_DIR": str(tmp_path / "tox"),
+        "PIP_FIND_LINKS": str(wheels),
+        "PIP_NO_INDEX": "1",
+        "UV_FIND_LINKS": str(wheels),
+    }.items():
+        monkeypatch.setenv(name, value)
+    adapter = toys.adapters["alpha"]
+    monkeypatch.setattr(type(adapter), "requirements", "toy_of_env/alpha.txt", raising=False)
+    interpreters.examine.cache_clear()
+    return package
+
+
+def wheel(folder, name):
+    """Write a wheel of one empty module."""
+    about = f"{name}-1.0.dist-info"
+    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as file:
+        file.writestr(f"{name}.py", "")
+        file.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        file.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr(f"{about}/RECORD", "")
+
+
+def folder():
+    return interpreters.made_folder() / "alpha"
+
+
+def listed(stagebench):
+    (row,) = (row for row in json.loads(stagebench("env", "list", "--json").out) if row["name"] == "alpha")
+    return row
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tool", ["uv", "pip"])
+def test_an_environment_is_made_found_listed_and_removed(alpha, toys, stagebench, tool, monkeypatch):
+    if tool == "pip":
+        monkeypatch.setattr(environments, "uv_program", lambda: None)
+    elif not environments.uv_program():
+        pytest.skip("there is no uv")
+    assert listed(stagebench)["made"] == "no"
+    order = environments.order("alpha")
+    assert "1 MB to download" in str(order)
+    environments.make(order)
+    found = interpreters.find(toys.adapters["alpha"])
+    assert (found.path, found.origin) == (folder() / "bin" / "python", "stagebench env make alpha")
+    row = listed(stagebench)
+    assert (row["made"], row["python"], row["path"]) == ("yes", sys.version.split()[0], str(folder()))
+    # An upgrade with other pins names what was made from the old ones.
+    (alpha / "more.txt").write_text("numpy<2\n")
+    assert listed(stagebench)["made"] == "of other pins"
+    assert stagebench("env", "remove", "alpha").code == 0
+    assert not folder().exists()
+    assert isinstance(stagebench("env", "remove", "alpha").error, RequestError)
+
+
+@pytest.mark.slow
+def test_elsewhere_a_link_leads_there_and_both_are_removed(alpha, stagebench, tmp_path):
+    environments.make(environments.order("alpha", into=tmp_path / "large"))
+    assert folder().is_symlink()
+    assert listed(stagebench)["made"] == "yes"
+    environments.remove(folder())
+    assert not folder().is_symlink()
+    assert list((tmp_path / "large").iterdir()) == []
+
+
+@pytest.mark.slow
+def test_nothing_is_left_of_one_that_cannot_be_made_and_the_others_go_on(alpha, stagebench):
+    (alpha / "more.txt").write_text("no_such_package_at_all\n")
+    told = stagebench("env", "make", "alpha")
+    assert told.code == 1
+    assert not folder().exists()
+    assert listed(stagebench)["made"] == "no"
+
+
+def test_one_that_was_interrupted_is_not_found(alpha, toys, stagebench):
+    (folder() / "bin").mkdir(parents=True)
+    (folder() / "bin" / "python").symlink_to(sys.executable)
+    (folder() / "pyvenv.cfg").write_text("")
+    assert listed(stagebench)["made"] == "unfinished"
+    with pytest.raises(Unavailable):
+        interpreters.find(toys.adapters["alpha"])
+
+
+def test_a_clone_s_tox_environment_comes_first(alpha, toys, tmp_path):
+    (tmp_path / "tox" / "alpha" / "bin").mkdir(parents=True)
+    (tmp_path / "tox" / "alpha" / "bin" / "python").symlink_to(sys.executable)
+    folder().mkdir(parents=True)
+    (folder() / interpreters.MADE).write_text("{}")
+    origins = [candidate.origin for candidate in interpreters.candidates(toys.adapters["alpha"], {})]
+    assert origins == ["tox environment alpha", "stagebench env make alpha", "the running interpreter"]
+
+
+def test_the_build_for_gpus_is_a_file_of_its_own(alpha):
+    assert environments.order("alpha", gpu=True).environment.head.disk_mb == 40
+    (alpha / "alpha-gpu.txt").unlink()
+    with raising(RequestError, "alpha"):
+        environments.order("alpha", gpu=True)
+
+
+@pytest.mark.parametrize(
+    "head",
+    ["", HEAD.replace("20", '"twenty"'), HEAD.replace("3.11-3.14", "3.11 or newer"), HEAD.replace("disk_mb", "size")],
+)
+def test_a_damaged_head_is_named(alpha, head):
+    (alpha / "alpha.txt").write_text(head + "numpy\n")
+    with raising(RequestError, str(alpha / "alpha.txt")):
+        environments.order("alpha")
+
+
+def test_what_is_missing_is_refused_before_anything_is_made(alpha, monkeypatch, tmp_path):
+    monkeypatch.setattr(environments, "uv_program", lambda: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (alpha / "alpha.txt").write_text(HEAD.replace("3.11-3.14", "3.5") + "numpy\n")
+    with raising(Unavailable, "3.5", "alpha"):
+        environments.order("alpha")
+    with raising(RequestError, "3.5", sys.executable):
+        environments.order("alpha", python=sys.executable)
+    (alpha / "alpha.txt").write_text(HEAD.replace("20", "999_999_999") + "numpy\n")
+    with raising(Unavailable, "999,999,999"):
+        environments.order("alpha")
+    (alpha / "alpha.txt").write_text(HEAD.replace("# ///\n", '# programs = { "c++" = "g++" }\n# ///\n', 2) + "numpy\n")
+    (alpha / "alpha.txt").write_text(HEAD[: -len("# ///\n")] + '# programs = { "c++" = "g++" }\n# ///\nnumpy\n')
+    with raising(Unavailable, "c++", "g++"):
+        environments.order("alpha")
+    monkeypatch.delenv("PIP_FIND_LINKS")
+    (alpha / "alpha.txt").write_text(HEAD + "torch==1.0\n")
+    with raising(Unavailable, "alpha"):
+        environments.order("alpha")
+
+
+def test_a_python_is_found_on_path_and_among_pyenv_s_and_conda_s(alpha, monkeypatch, tmp_path):
+    version = f"3.{sys.version_info[1]}"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
+    monkeypatch.setenv("PATH", str(tmp_path / "dead"))
+    (tmp_path / "dead").mkdir()
+    (tmp_path / "dead" / f"python{version}").write_text("#!/bin/sh\nexit 127\n")
+    (tmp_path / "dead" / f"python{version}").chmod(0o755)  # as a version manager's stand-in
+    places = [tmp_path / "pyenv" / "versions" / f"{version}.1" / "bin", tmp_path / "conda" / "bin"]
+    (tmp_path / ".conda").mkdir()
+    (tmp_path / ".conda" / "environments.txt").write_text(f"{tmp_path / 'conda'}\n")
+    monkeypatch.setattr(environments.sys, "version_info", (3, 5))
+    for place in reversed(places):
+        place.mkdir(parents=True)
+        (place / f"python{version}").symlink_to(sys.executable)
+        assert environments.order("alpha").python == str(place / f"python{version}")
+
+
+def test_uv_finds_what_pip_was_told(monkeypatch):
+    monkeypatch.delenv("UV_FIND_LINKS", raising=False)
+    monkeypatch.setenv("PIP_FIND_LINKS", "/a /b")
+    monkeypatch.setenv("PYTHONPATH", "/c")
+    found = environments.variables()
+    assert found["UV_FIND_LINKS"] == "/a,/b"
+    assert "PYTHONPATH" not in found
+
+
+@pytest.mark.parametrize("name", ["nosuch", "../alpha", "."])
+def test_unknown_names_are_refused(alpha, stagebench, name):
+    assert isinstance(stagebench("env", "make", name).error, RequestError)
+    assert isinstance(stagebench("env", "remove", name).error, RequestError)
+
+
+def test_quickstart_goes_on_to_the_pages_and_opens_nothing_in_a_pipe(monkeypatch, tmp_path):
+    """Its parts are commands; an interrupted run has its pages, and the exit code of an interruption."""
+    called = []
+
+    def command(context, *words):
+        called.append(words[0])
+        if words[0] == "run":
+            raise quickstart.Interrupted("stopped")
+        return 0
+
+    monkeypatch.setattr(quickstart, "_command", command)
+    monkeypatch.setattr(quickstart, "_make", lambda names: called.append(tuple(names)))
+    monkeypatch.setattr(quickstart, "_data", lambda context, cases: [])
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.setitem(sys.modules, "webbrowser", None)
+    with pytest.raises(quickstart.Interrupted):
+        quickstart.quickstart(None, tmp_path / "run")
+    assert called == [("pytorch", "jax", "caffempi"), "run", "report"]
