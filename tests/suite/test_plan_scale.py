@@ -181,7 +181,7 @@ def test_the_command_line(stagebench, refusal, plan_file):
     assert "should read A,B,...: every host once, none empty" in refusal("run", plan, "--hosts", "a,,b")
     assert "every host once" in refusal("run", plan, "--hosts", "a,a")
     rows = json.loads(stagebench("list", "plans", "--json").out)
-    assert {row["name"]: row["scales"] for row in rows}["quick"] == ["small", "tiny", "gpu"]
+    assert {row["name"]: row["scales"] for row in rows}["quick"] == ["small", "tiny", "quickstart", "gpu"]
 
 
 def shipped() -> list[tuple[str, str | None]]:
