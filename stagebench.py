@@ -3,7 +3,9 @@
 A name is imported when it is used, so that `import stagebench` takes milliseconds. Oldest Python of this file: 3.6.
 """
 
+import sys
 from importlib import import_module
+from os.path import abspath, dirname
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,8 +37,24 @@ def __getattr__(name: str) -> object:
     """Return one of the names above."""
     if name not in __all__:
         raise AttributeError(f"module 'stagebench' has no attribute {name!r}")
+    _import_own()
     home = "suite.errors" if name[0].isupper() else "suite" if name == "__version__" else "suite.api.functions"
     return getattr(import_module("reports.exports.sheet" if name == "frame" else home), name)
+
+
+def _import_own() -> None:
+    """Import the packages that stagebench consists of, whatever else the user's folder calls by their names."""
+    own = dirname(abspath(__file__))
+    sys.path.insert(0, own)
+    try:
+        for name in ("suite", "adapters", "cluster", "reports", "workloads"):
+            module = import_module(name)
+            if dirname(dirname(abspath(module.__file__ or own))) != own:
+                raise ImportError(
+                    f"stagebench needs its own package {name!r}, and {module.__file__} was imported before"
+                )
+    finally:
+        sys.path.remove(own)
 
 
 def __dir__() -> "list[str]":

@@ -11,6 +11,7 @@ set -euo pipefail
 : "${PLAN:?}" "${BASE:?}" "${OUTPUT:?}"
 mkdir -p "$OUTPUT"
 output="$(cd "$OUTPUT" && pwd)"
+rm -rf "$output/base" "$output/head" # of an earlier call, which a run would continue
 checkout="$output/checkout"
 comment() { { echo '<!-- stagebench -->'; cat; } >"$output/comment.md"; }
 

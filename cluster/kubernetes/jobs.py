@@ -35,6 +35,9 @@ for host in {hosts}; do
   until ssh -o BatchMode=yes -o ConnectTimeout=5 -- "$host" true; do sleep 2; done
 done
 """
+READY = """\
+until python3 -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1])' {address}/ready; do sleep 5; done
+"""
 Yaml = dict[str, Any]
 RUN = {"cleanPodPolicy": "Running", "backoffLimit": 0}
 NEVER = "Never"  # a run resumes when it is applied again; an automatic restart would hide the failure
@@ -124,8 +127,8 @@ def inside(plan: str, number: int, case: Case, namespace: str, operator: str = "
     case, rule = case.on(placement=replace(case.placement, hosts=tuple(hosts))), case.serving
     if rule.model_server != "kserve":
         return Inside(name, kind, case)
-    address = f"http://{name}-predictor.{namespace}.svc.cluster.local/v2/models/{label(case.workload)}"
-    there = rule._replace(model_server="open-inference", address=address, workers=1)
+    address = f"http://{name}-predictor.{namespace}.svc.cluster.local/v2/models/{case.workload}"
+    there = rule._replace(model_server="open-inference", address=address)
     return Inside(name, kind, case.on(serving=there), rule.workers)
 
 
@@ -155,7 +158,7 @@ def text_of(job: Inside, plan: str, settings: Settings) -> str:
 
 def inference_service(job: Inside, about: Yaml, settings: Settings) -> Yaml:
     """Return what serves a case's network: Triton, with the ONNX file that lies in its layout on the volume."""
-    network, place = label(job.case.workload), job.case.placement
+    network, place = job.case.workload, job.case.placement
     cores = {"cpu": str(place.threads)}  # limited, too: the runtime has a limit of its own, which is one
     cards = {"nvidia.com/gpu": "1"} if place.device == "cuda" else {}
     model = {
@@ -204,6 +207,8 @@ def controller(job: Inside, settings: Settings, folder: str) -> Yaml:
     """Return the container that measures the case, once the others can be reached."""
     others = [host for host in job.case.placement.hosts if host != f"{job.name}-master-0"]
     wait = WAIT.format(hosts=shlex.join(others)) if others else ""
+    if job.replicas:
+        wait += READY.format(address=job.case.serving.address)
     command = shlex.join(["stagebench", "run", f"{PLAN}/plan.toml", "-o", f"{RESULTS}/{folder}/{job.name}"])
     script = f"{wait}exec {command}\n"
     return {**_container(job, settings), "command": ["sh", "-ec", script]}

@@ -68,7 +68,10 @@ def as_loadgen(folder: RunFolder, directory: Path) -> None:
     """Write mlperf_log_summary.txt and mlperf_log_detail.txt of each load; RequestError without one."""
     logs = [log for record in folder.records() if record.result == "ok" for log in _logs(record)]
     if not logs:
-        raise RequestError(f"{folder.path} has no case that infers, whose loads LoadGen logs; run the plan `inference`")
+        raise RequestError(
+            f"{folder.path} has no load that LoadGen logs: no case infers, or the generator was late at every rate; "
+            "run the plan `inference`"
+        )
     for name, values in logs:
         place = made(directory / name)
         write_whole(place / "mlperf_log_detail.txt", "".join(map(_line, values.items())))

@@ -110,10 +110,10 @@ def _speed(printed: Printed, events: Sequence[Event]) -> tuple[list[float], floa
 def _placement(printed: Printed, events: Sequence[Event], line: int) -> Placement:
     """Return the nodes and their devices, as newer rounds name them; of older ones, by the batch of a device."""
     nodes, each = (int(_value(printed, events, key, 0)) for key in ("number_of_nodes", "accelerators_per_node"))
-    if nodes and each:
+    if nodes > 0 and each > 0:
         return Placement(nodes=nodes, ranks_per_node=each, device="cuda")
     batches = [int(_value(printed, events, key, 0)) for key in ("global_batch_size", "d_batch_size")]
-    if not all(batches):
+    if min(batches) <= 0 or batches[0] < batches[1]:
         why = "no line says how many accelerators ran (number_of_nodes, accelerators_per_node, or d_batch_size)"
         raise printed.refused(f"{why}; add these lines, as mllog writes them", line)
     return Placement(ranks_per_node=batches[0] // batches[1], device="cuda")

@@ -53,7 +53,7 @@ def read(path: Path, framework: str | None) -> Read:
                     skipped.append(f"{path}: line {one.line}: {one.words}")
                 else:
                     results.append(one)
-        except (ValueError, ArithmeticError, RecursionError) as error:
+        except (ValueError, ArithmeticError, RecursionError, LookupError, TypeError, AttributeError) as error:
             why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
             raise printed.refused(f"damaged output of {program} ({why}); import it as it was printed") from error
     if not results and skipped:

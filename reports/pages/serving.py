@@ -11,11 +11,12 @@ from reports.charts.rows import cell_bar, swatch
 from reports.pages.run import Report, Section
 from suite.analysis.comparability import group
 from suite.analysis.latency import words_of
-from suite.analysis.panels import SHOWN, Name, Panel, behind, by_group, labels, set_up, title
+from suite.analysis.panels import SHOWN, Name, Panel, arriving, behind, by_group, labels, set_up, title
 from suite.analysis.rows import Row
 from suite.analysis.serving import Served
 from suite.analysis.wording import milliseconds, number, percent
 from suite.contracts.model_server import INPROCESS
+from suite.plugins import model_servers
 from suite.text import counted, grouped
 from suite.worker.pass_kinds import SERVER
 
@@ -47,7 +48,7 @@ def serving(report: Report) -> Section | None:
     body: Cells = [report.cut(rows, "cases"), *report.few("serving", charts[: 2 * CHARTS], CHARTS)]
     body.append(table("Queries that arrive at random", heads, *report.bodies(panels, _cells)) if rows else None)
     for of in grouped([row for row in rows if row.sound], _setting).values():
-        if len(of) > 1:
+        if len(of) > 1 and any(map(_known, of)):
             body += [tag("h3", f"{_setting_words(of[0])}: which batch and delay"), _rates(of), _best(of)]
             body.append(report.drawn("serving", [_goodput(of)]))
     body += [_budget(report, panels), *_servers(rows), _models(rows)]
@@ -88,7 +89,7 @@ _DEFINITIONS = (
     "a rate keeps the bound is judged by LoadGen’s early-stopping percentile; a query without an answer, or with a "
     "wrong one, is infinitely late. The rate is interpolated between two tries, in logarithms, and “at least” where "
     "no larger one was tried to its end. Goodput: answers/s within the bound that are not known to be wrong. The parts "
-    "of a latency are means at the largest rate that keeps the bound, together the latency. The hop is through shared "
+    "of a latency are means, together the latency. The hop is through shared "
     "memory from the server’s worker to the framework’s process and back; the way back, from the worker to the "
     "generator, is in “queue, server” if not every query was answered; batch: putting its queries together. The copies "
     "are those that the framework’s calls wait for. The first answers of a try, up to 256 MiB, are compared with the "
@@ -128,9 +129,10 @@ def _servers(rows: Sequence[Row]) -> list[Markup]:
 
 
 def _setting_words(row: Row) -> str:
-    case = row.case
+    case, rule = row.case, row.case.serving
     threads = counted(case.placement.threads, "thread")
-    return " · ".join([case.workload, case.tuning, case.placement.device, threads, case.precision])
+    own = [f"{words_of(rule.bound_share)} within {rule.bound_ms:g} ms", f"queries arrive {arriving(rule.arrivals)}"]
+    return " · ".join([case.workload, case.tuning, case.placement.device, threads, case.precision, *own])
 
 
 def _rates(rows: list[Row]) -> Markup:
@@ -138,7 +140,8 @@ def _rates(rows: list[Row]) -> Markup:
     known = {row.id: row.served.keeping(row.case.serving) for row in rows if row.served}
     kept = {name: each for name, each in known.items() if each}
     most = max((each.rate.value for each in kept.values()), default=0.0)
-    delays = sorted({row.case.serving.max_delay_ms for row in rows})
+    own_delays = {row.id: _delay(row) for row in rows}
+    delays = sorted(set(own_delays.values()), key=lambda each: (each is None, each))
     lines = []
     for (adapter, taken, batch), own in grouped(rows, _batcher).items():
         cells = dict.fromkeys(delays, ("", 0.0))
@@ -147,15 +150,23 @@ def _rates(rows: list[Row]) -> Markup:
                 words, depth = f"{'● ' * (each.rate.value == most)}{each.words}", each.rate.value / most
             else:
                 words, depth = "not known" if row.served and row.served.late else "none", 0.0
-            cells[row.case.serving.max_delay_ms] = words, depth
-        lines.append(([f"{title(adapter)} ", small(f"{taken}, batch {batch}")], list(cells.values())))
-    heads = ["Framework, model server, largest batch", *(f"delay {delay:g} ms" for delay in delays)]
+            cells[own_delays[row.id]] = words, depth
+        lines.append(([f"{title(adapter)} ", small(taken + f", batch {batch}" * bool(batch))], list(cells.values())))
+    heads = ["Framework, model server, largest batch"]
+    heads += ["delay of its own" if delay is None else f"delay {delay:g} ms" for delay in delays]
     words = "The largest rate that keeps the bound, in queries/s; the darker, the larger; ● the largest of all."
     return joined([heat("Rates by batch and delay", heads, lines), note(words)])
 
 
 def _batcher(row: Row) -> tuple[str, str, int]:
-    return row.case.adapter, behind(row.case.serving), row.case.batch
+    rule = row.case.serving
+    return row.case.adapter, behind(rule), 0 if rule.address else row.case.batch  # elsewhere it is not known
+
+
+def _delay(row: Row) -> float | None:
+    """Return for how long a batch's oldest query waits, in ms; None if the server decides that."""
+    server = model_servers().get(row.case.serving.model_server)
+    return None if server and not (server.program and server.delays) else row.case.serving.max_delay_ms
 
 
 def _goodput(rows: list[Row]) -> Lines:
@@ -193,8 +204,8 @@ def _best(rows: list[Row]) -> Markup:
     lines = []
     for row, measured, model in zip(rows, found, modelled, strict=True):
         rule, most = row.case.serving, row.case.batch
-        held = f", {most} at most, {row.served.delay_ms(rule) if row.served else rule.max_delay_ms:g} ms"
-        of = f"{title(row.case.adapter)}, {behind(rule)}{'' if rule.address else held}"
+        held = f", {row.served.delay_ms(rule) if row.served else rule.max_delay_ms:g} ms" * (_delay(row) is not None)
+        of = f"{title(row.case.adapter)}, {behind(rule)}{f', {most} at most' * (not rule.address)}{held}"
         signs = {
             rate: "● " * (seconds == least[rate]) + "○ " * (model.get(rate, 0.0) == best[rate])
             for rate, seconds in measured.items()
@@ -221,7 +232,7 @@ def _modelled(row: Row, share: float, rates: Container[float]) -> dict[float, fl
 def _budget(report: Report, panels: Sequence[Panel]) -> Content:
     """Return where the time of a query goes: a column a part, together the mean latency."""
     rows = [row for panel in panels for row in panel.rows if _known(row)]
-    parts = {row.id: _parts(row) for row in rows}
+    parts = {row.id: found for row in rows if (found := _parts(row))}
     there = [name for name in PARTS if any(name in each for each in parts.values())]
     longest = max((seconds for each in parts.values() for seconds in each.values()), default=0.0) or 1.0
 
@@ -233,10 +244,10 @@ def _budget(report: Report, panels: Sequence[Panel]) -> Content:
         ]
         return [milliseconds(sum(own.values())) if own else "not known", *drawn]
 
-    if not rows:
+    if not parts:
         return None
     heads = ["Case", "latency!", *(joined([swatch(PARTS[name][1]), PARTS[name][0]]) for name in there)]
-    why = "In ms, the mean over queries at the largest rate that keeps the bound."
+    why = "In ms, the mean over queries at the largest rate that keeps the bound; at the lowest rate if none does."
     drawn = table("Where the time of a query goes", heads, *report.bodies(panels, cells, marked=False), kind="facets")
     return [tag("h3", "Where the time of a query goes"), drawn, note(why)]
 
@@ -244,7 +255,8 @@ def _budget(report: Report, panels: Sequence[Panel]) -> Content:
 def _parts(row: Row) -> dict[str, float]:
     """Return the mean seconds of a query's parts; a server's queue and its own work are one."""
     at = row.served.at_bound(row.case.serving) if row.served else None
-    return {"queue" if name == "server" else name: seconds for name, seconds in (at.stages if at else {}).items()}
+    found = at.stages if at and at.answered else {}
+    return {"queue" if name == "server" else name: seconds for name, seconds in found.items()}
 
 
 def _models(rows: Sequence[Row]) -> Content:
@@ -274,11 +286,11 @@ def _known(row: Row) -> bool:
 
 def _cells(row: Row) -> Cells:
     assert row.served
+    wrong = f"{row.served.wrong} of {number(row.served.compared_answers)}"
     at = row.served.at_bound(row.case.serving)
     if at is None:
-        return ["not known", "", "", number(row.served.unanswered), ""]
+        return ["not known", "", "", number(row.served.unanswered), wrong]
     found = row.served.keeping(row.case.serving)
-    wrong = f"{row.served.wrong} of {number(row.served.compared_answers)}"
     # A server elsewhere has another predictor than that of `offline`.
     of_offline = percent(found.rate.value / row.speed) if found and not row.case.serving.address else ""
     words = found.words if found else "not known" if row.served.late else "none"

@@ -29,10 +29,11 @@ from suite.text import shown
 from suite.worker import messages
 
 UNSEEN = (
-    "Without signatures no check can see who measured a run, that records were removed, or a value that was changed "
-    "wherever it is kept, with new digests."
+    "Without signatures no check can see who measured a run, what was removed whole (records, bundles, messages), or a "
+    "value that was changed wherever it is kept, with new digests."
 )
 CHANGED = "digest: the file was changed after it was written"
+FOLDERS = ("records", "proofs", "hosts", "networks", "bundles", "attempts")
 PROVEN = ("adapter", "strategy", "workload", "precision", "tuning", "optimiser")  # equal in a record and its proof
 T = TypeVar("T")
 
@@ -87,7 +88,9 @@ def check_run(path: Path) -> Checked:
     found = Checked(folder)
     links_there = [str(other.relative_to(path)) for other in irregular(path)]
     found.problems += [Problem(file, "it is a link or a pipe, and a run has none") for file in links_there]
-    about = None if links_there else found.read("run.json", lambda _: folder.about)
+    files = [name for name in FOLDERS if (path / name).exists() and not (path / name).is_dir()]
+    found.problems += [Problem(name, "it is no folder") for name in files]
+    about = None if found.problems else found.read("run.json", lambda _: folder.about)
     cases = found.read("cases.json", lambda _: folder.resolved) if about else None
     if cases and cases.plan != folder.plan_digest:
         found.problems.append(Problem("plan.toml", "its digest is not the one in cases.json: it was changed, or lost"))

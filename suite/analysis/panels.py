@@ -113,11 +113,11 @@ def behind(rule: Serving) -> str:
 
 def set_up(rule: Serving) -> str:
     """Return a model server's address, workers and own options, as they follow its name."""
-    where = f" at {rule.address}" if rule.address else f", {rule.workers} workers" if rule.workers > 1 else ""
+    where = f" at {rule.address}" * bool(rule.address) + f", {rule.workers} workers" * (rule.workers > 1)
     return where + "".join(f", {name}={value}" for name, value in rule.options.items())
 
 
-def _arriving(arrivals: str) -> str:
+def arriving(arrivals: str) -> str:
     return {"poisson": "singly", "bursts": f"in bursts of {BURST}"}.get(
         arrivals, f"as in {Path(arrivals.rpartition('@')[0]).name}"
     )
@@ -154,7 +154,7 @@ def _properties(case: Case) -> dict[str, str]:
         "augment": f"{read.augment} crop",
         "on_error": f"on error {read.on_error}",
         "model server": behind(case.serving) if SERVER in case.passes else "",
-        "arrivals": _arriving(case.serving.arrivals) if SERVER in case.passes else "",
+        "arrivals": arriving(case.serving.arrivals) if SERVER in case.passes else "",
         "delay": f"batched within {case.serving.max_delay_ms:g} ms" if batched else "",
         "bound": f"{case.serving.bound_share:.4g} within {case.serving.bound_ms:g} ms" if SERVER in case.passes else "",
         "straggler": f"straggler {case.straggler:.0%}" if case.straggler else "",

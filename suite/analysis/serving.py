@@ -144,9 +144,7 @@ class Served:
 
     def at_bound(self, rule: Serving) -> AtRate | None:
         """Return the largest rate of the first process that keeps the bound; the lowest if none does; None of none."""
-        known = [(at, at.within(rule.bound_share)) for at in self.first]
-        keeping = [at for at, seconds in known if seconds is not None and seconds <= rule.bound_ms / 1000]
-        return next(iter(keeping[-1:] or self.first[:1]), None)
+        return next(iter(_within(self.first, rule)[-1:] or self.first[:1]), None)
 
     def goodput(self, rule: Serving) -> dict[float, float]:
         """Return the right answers/s that keep the bound, by rate, over all processes."""
@@ -157,12 +155,12 @@ class Served:
         }
 
     def pooled(self, share: float) -> dict[float, float]:
-        """Return the latency that a share of all processes' queries keep, by rate; without rates that were given up."""
+        """Return the latency that a share of all processes' queries keep, by rate, where such a latency is known."""
         found = dict[float, float]()
         every = [at for rates in self.by_round.values() for at in rates]
         for rate, same in grouped(every, attrgetter("rate")).items():
             seconds = bound(np.concatenate([at.latencies for at in same]), share)
-            if seconds is not None and not any(at.saturated for at in same):
+            if seconds is not None and math.isfinite(seconds) and not any(at.saturated for at in same):
                 found[rate] = seconds
         return found
 
@@ -215,7 +213,8 @@ def _station(tries: Sequence[Try], most: int) -> Station:
 
 def served(found: Mapping[Round, tuple[Sequence[Try], ServerUse | None]]) -> Served | None:
     """Return the tries of each process together, and their model server; None if none ran the load."""
-    ran = {at: own for at, own in found.items() if own[0]}
+    # A server that ended before its last try has no use, and what it kept until then is no result.
+    ran = {at: (tries, use) for at, (tries, use) in found.items() if tries and (use or not tries[0].lag_s)}
     if not ran:
         return None
     rates = {
@@ -238,14 +237,24 @@ def _keeping(rates: Sequence[AtRate], rule: Serving) -> tuple[float, bool] | Non
 
     It lies between the last rate that keeps the bound and the next one, by interpolating logarithms.
     """
-    limit = rule.bound_ms / 1000
-    known = [(at.rate, at.within(rule.bound_share)) for at in rates]
-    keeping = list(takewhile(lambda each: each[1] is not None and each[1] <= limit, known))
+    keeping = _within(rates, rule)
     if not keeping:
         return None
-    rate, seconds = keeping[-1]
-    beyond, more = known[len(keeping)] if len(keeping) < len(known) else (rate, None)
-    if seconds is None or more is None or math.isinf(more):
-        return rate, True
-    share = math.log(limit / seconds) / math.log(more / seconds)
-    return float(rate * (beyond / rate) ** share), False
+    last, following = keeping[-1], rates[len(keeping) : len(keeping) + 1]
+    seconds, more = (next((at.within(rule.bound_share) for at in each), None) for each in ([last], following))
+    if seconds is None or more is None or following[0].saturated:
+        return last.rate, True
+    if math.isinf(more):  # queries without an answer, of a try that came to its end
+        return last.rate, False
+    share = math.log(rule.bound_ms / 1000 / seconds) / math.log(more / seconds)
+    return float(last.rate * (following[0].rate / last.rate) ** share), False
+
+
+def _within(rates: Sequence[AtRate], rule: Serving) -> list[AtRate]:
+    """Return the lowest rates, up to the first one that does not keep the bound."""
+
+    def keeps(at: AtRate) -> bool:
+        seconds = at.within(rule.bound_share)
+        return seconds is not None and seconds <= rule.bound_ms / 1000
+
+    return list(takewhile(keeps, rates))

@@ -7,7 +7,7 @@ import typer
 
 from suite.cli.options import Json
 from suite.cli.output import Row, progress, say, show_rows
-from suite.errors import RequestError, StagebenchError
+from suite.errors import StagebenchError
 from suite.plugins import adapters
 
 Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Environments: `stagebench env list`.")]
@@ -35,15 +35,13 @@ def make_environments(
     from suite.text import chosen
 
     chosen("environment", names, declared())
-    failed = [name for name in dict.fromkeys(names) if not made(name, into, gpu, again, python)]
-    if failed:
-        raise typer.Exit(1)
+    code = max(made(name, into, gpu, again, python) for name in dict.fromkeys(names))
+    if code:
+        raise typer.Exit(code)
 
 
-def made(
-    name: str, into: Path | None = None, gpu: bool = False, again: bool = False, python: str | None = None
-) -> bool:
-    """Make an environment unless it is there, whole and of these pins; print why not and return False if it fails."""
+def made(name: str, into: Path | None = None, gpu: bool = False, again: bool = False, python: str | None = None) -> int:
+    """Make an environment unless it is there, whole and of these pins; print why not, and return the exit code."""
     from suite.processes import environments
 
     try:
@@ -54,10 +52,10 @@ def made(
         else:
             progress(str(asked))
             environments.make(asked)
-        return works(name)
+        return 0 if works(name) else 1
     except StagebenchError as error:
-        say(f"{error}", err=True)
-        return False
+        say(f"stagebench: {error}", err=True)
+        return error.exit_code
 
 
 def works(name: str) -> bool:
@@ -116,13 +114,7 @@ def list_environments(as_json: Json = False) -> None:
 @group.command("remove")
 def remove_environments(names: Names) -> None:
     """Remove environments that `stagebench env make` made."""
-    from suite.processes.environments import remove, size_mb
-    from suite.processes.interpreters import made_folder
+    from suite.processes.environments import remove_made
 
     for name in names:
-        folder = made_folder() / name
-        if Path(name).name != name or not (folder.is_symlink() or folder.exists()):
-            raise RequestError(f"there is no environment {name!r} in {made_folder()}; `stagebench env list` lists them")
-        size = size_mb(folder.resolve())
-        remove(folder)
-        say(f"removed {folder}, {size:,} MB")
+        say(f"removed {name}, {remove_made(name):,} MB")

@@ -64,7 +64,7 @@ def _make(names: list[str]) -> None:
         disk, download = sum(size.disk_mb for size in sizes), sum(size.download_mb for size in sizes)
         size = f"{download:,} MB to download at most, {disk:,} MB on disk"
         say(f"Making {len(missing)} environments ({', '.join(missing)}): about {size}")
-    if not [name for name in names if name not in missing or made(name)]:
+    if not [name for name in names if name not in missing or made(name) == 0]:
         raise Unavailable("no framework's environment could be made", "the messages above say why")
 
 

@@ -1,5 +1,7 @@
 """A model server in a plan: what may be asked of it, and the settings with which it serves a case."""
 
+import contextlib
+import ipaddress
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,7 +14,7 @@ from suite.worker.case_parts import Serving
 from suite.worker.pass_kinds import SERVER
 
 # Of HTTP without TLS: a host, a port, and a path that others are appended to.
-ADDRESS = re.compile(r"http://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\])(:(?P<port>[0-9]{1,5}))?(/[!-~]*)?")
+ADDRESS = re.compile(r"http://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\])(:(?P<port>[0-9]{1,5}))?(/[^?#\s]*)?", re.ASCII)
 Servers = Mapping[str, ModelServer]
 
 
@@ -41,8 +43,16 @@ def _of_address(server: ModelServer, address: str, servers: Servers) -> Iterator
         )
     elif not server.program and not address:
         yield f"the model server {server.name} runs elsewhere; write address = 'http://HOST:PORT/...'"
-    elif address and not (read and int(read["port"] or 80) < 1 << 16):
+    elif address and not (read and 0 < int(read["port"] or 80) < 1 << 16 and _is_host(read[1])):
         yield f"address = {shown(address)}: should read http://HOST:PORT/PATH; TLS, users and queries are not sent"
+
+
+def _is_host(host: str) -> bool:
+    """Return whether a host is a name, or in brackets an address of IPv6."""
+    if host.startswith("["):
+        with contextlib.suppress(ValueError):
+            return bool(ipaddress.IPv6Address(host[1:-1]))
+    return not host.startswith("[")
 
 
 def _of_option(server: ModelServer, name: str, value: Any, delay_ms: float) -> Iterator[str]:
@@ -72,11 +82,13 @@ def serving_of(case: Case, servers: Servers) -> Serving:
         return rule
     rule = rule._replace(options=dict(sorted(rule.options.items())), address=rule.address.rstrip("/"))
     if not server.program:
-        return rule._replace(max_delay_ms=usual.max_delay_ms, workers=usual.workers)
+        return rule._replace(max_delay_ms=usual.max_delay_ms)
     if not (server.batches and server.delays):
         return rule._replace(max_delay_ms=usual.max_delay_ms)
-    delay = rule.options.get(server.delay_option[0])
-    return rule if delay is None else rule._replace(max_delay_ms=_delay_ms(server, delay))
+    options, name = dict(rule.options), server.delay_option[0]
+    if name not in options:
+        return rule
+    return rule._replace(max_delay_ms=_delay_ms(server, options.pop(name)), options=options)
 
 
 def one_at_a_time(case: Case, servers: Servers) -> str | None:

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from suite import __version__
 from suite.errors import RequestError, StagebenchError, Unavailable
-from suite.files import expanded, free, locked, write_whole
+from suite.files import expanded, free, locked, real, write_whole
 from suite.plugins import adapters, launchers, model_servers
 from suite.processes.interpreters import MADE, Probe, examine, made_folder
 from suite.processes.query import inherited
@@ -178,7 +178,8 @@ def order(name: str, into: Path | None = None, gpu: bool = False, python: str | 
         raise RequestError(f"{name} has no build for GPUs; leave out --gpu")
     environment = declared(gpu)[chosen("environment", [name], declared(gpu))[0]]
     folder = made_folder() / name
-    place = expanded(into).absolute() / name if into else folder
+    place = real(expanded(into)) / name if into else folder
+    place = folder if place == real(folder.parent) / name else place
     missing = {program: package for program, package in environment.head.programs.items() if not shutil.which(program)}
     if missing:
         remedy = f"install them: apt-get install {' '.join(missing.values())}"
@@ -225,7 +226,8 @@ def python_for(environment: Environment, named: str | None, uv: str | None) -> s
     if named:
         path = Path(shutil.which(named) or expanded(named)).absolute()
         if not will_do(path, wanted):
-            raise RequestError(f"{environment.name} needs Python {environment.head.python}, and {named} is none")
+            why = f"{environment.name} needs Python {environment.head.python}, and {named} is no such program"
+            raise RequestError(why, "name another, or leave --python out")
         return str(path)
     if sys.version_info[1] in environment.pythons:
         return sys.executable
@@ -263,29 +265,70 @@ def variables() -> dict[str, str]:
 
 
 def make(asked: Order) -> None:
-    """Make an environment in place of one that is there; what is unfinished is removed again."""
-    name, folder = asked.environment.name, asked.folder
-    if marker_of(folder) is None and folder.exists() and any(folder.iterdir()) and not (folder / "pyvenv.cfg").exists():
-        raise RequestError(f"{folder} is no environment of stagebench; move it away")
-
-    def refuse(holder: str) -> None:
-        raise RequestError(f"{name} is being made by another process ({holder}); wait for it, or end it")
-
-    asked.place.parent.mkdir(parents=True, exist_ok=True)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with locked(folder.parent / f".{name}.lock", refuse):
-        remove(folder)
-        try:
+    """Make an environment; where that fails, one that was there before stays, and nothing else is left."""
+    folder, place = asked.folder, asked.place
+    _prepare(folder, place)
+    with _alone(folder):
+        before = real(folder) if marker_of(folder) else None
+        with _replaced(place, whole=before == real(place)):
             requirements = pins(asked.environment.file)
             _install(asked, requirements)
-            version = str(getattr(examine(asked.place / "bin" / "python", ()), "version", ""))
+            version = str(getattr(examine(place / "bin" / "python", ()), "version", ""))
             marker = Marker(__version__, version, requirements, asked.gpu)
-            write_whole(asked.place / MADE, json.dumps(marker._asdict(), indent=1))
-            if asked.place != folder:
-                folder.symlink_to(asked.place)
-        except BaseException:
-            shutil.rmtree(asked.place, ignore_errors=True)
-            raise
+            write_whole(place / MADE, json.dumps(marker._asdict(), indent=1))
+        if place != folder:
+            if before != real(place):
+                remove(folder)
+            folder.unlink(missing_ok=True)
+            folder.symlink_to(place)
+
+
+def _prepare(folder: Path, place: Path) -> None:
+    """Make the folders that hold them; RequestError for what is there and was not made by stagebench."""
+    for there in {folder, place}:
+        ours = (there / MADE).is_file() or (there == folder and (there / "pyvenv.cfg").is_file())
+        if (there.is_symlink() and there == place) or (there.exists() and not ours and not _is_empty(there)):
+            raise RequestError(f"{there} is no environment of stagebench", "move it away, or name another folder")
+    for parent in {folder.parent, place.parent}:
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            why = f"environments cannot be in {parent}: {error.strerror or error}"
+            raise RequestError(why, "name a folder with --into, or by XDG_DATA_HOME") from error
+
+
+@contextlib.contextmanager
+def _replaced(place: Path, whole: bool) -> Iterator[None]:
+    """Keep a whole environment aside until another one is in its place, or put it back."""
+    aside = place.with_name(f".{place.name}.before")
+    remove(aside)
+    if whole:
+        place.rename(aside)
+    else:
+        remove(place)
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(place, ignore_errors=True)
+        if whole:
+            aside.rename(place)
+        raise
+    remove(aside)
+
+
+def _is_empty(folder: Path) -> bool:
+    return folder.is_dir() and not any(folder.iterdir())
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold an environment's lock; RequestError if another process has it."""
+
+    def refuse(holder: str) -> None:
+        raise RequestError(f"{folder.name} is being made by another process ({holder}); wait for it, or end it")
+
+    with locked(folder.parent / f".{folder.name}.lock", refuse):
+        yield
 
 
 def _install(asked: Order, requirements: list[str]) -> None:
@@ -317,14 +360,28 @@ def _install(asked: Order, requirements: list[str]) -> None:
             )
 
 
-def remove(folder: Path) -> bool:
-    """Remove an environment, and the folder that a link names; False if there is none."""
-    there = folder.is_symlink() or folder.exists()
+def is_environment(folder: Path) -> bool:
+    """Return whether a folder, or the one that a link names, is an environment that was made here."""
+    return folder.is_symlink() or (folder / MADE).is_file() or (folder / "pyvenv.cfg").is_file()
+
+
+def remove(folder: Path) -> None:
+    """Remove an environment, if it is there, and the folder that a link names."""
     if folder.is_symlink():
-        target = folder.resolve()
-        if (target / "pyvenv.cfg").exists():
-            shutil.rmtree(target)
+        if marker_of(folder):
+            shutil.rmtree(folder.resolve())
         folder.unlink()
-    elif there:
+    elif folder.exists():
         shutil.rmtree(folder)
-    return there
+
+
+def remove_made(name: str) -> int:
+    """Remove an environment; return the megabytes it had. RequestError if there is none of this name."""
+    folder = made_folder() / name
+    if name.startswith(".") or Path(name).name != name or not is_environment(folder):
+        remedy = "`stagebench env list` lists those that there are"
+        raise RequestError(f"there is no environment {name!r} in {folder.parent}", remedy)
+    with _alone(folder):
+        size = size_mb(folder.resolve())
+        remove(folder)
+    return size

@@ -245,6 +245,8 @@ def _of_try(tried: Try, elsewhere: bool) -> Iterator[str]:
         yield f"a try has {answered} answers of {tried.scheduled} queries, in batches of {sum(tried.batches)} in all"
     if behind and ended != len(tried.lag_s):
         yield f"a try sent {len(tried.lag_s)} queries, and tells what became of {ended}"
+    if tried.wall_s <= 0:
+        yield f"a try took {tried.wall_s:g} s"
     if not (0 <= tried.wrong <= tried.compared <= answered):
         yield f"a try has {tried.wrong} wrong answers of {tried.compared} that were compared"
     parts = ("lag", "server") if elsewhere else PARTS_BEHIND if behind else PARTS_INSIDE

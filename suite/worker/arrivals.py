@@ -9,7 +9,7 @@ import bisect
 import itertools
 import time
 from functools import partial
-from typing import Any, Callable, List, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, Sequence, Tuple
 
 import numpy as np
 
@@ -84,7 +84,7 @@ def tries(
     task: Measure,
     seed: int,
     progress: Callable[..., None],
-) -> List[Try]:
+) -> Iterator[Try]:
     """Try rates up to the capacity, in queries/s, for the task's seconds and what the percentile wants; or its trace.
 
     `attempt` is given a rate and the times of arrivals, from 0.
@@ -93,14 +93,13 @@ def tries(
         plan = [(len(task.trace) / task.trace[-1], len(task.trace))]
     else:
         plan = _rates(capacity, task.serving.bound_share, task.sampling.seconds)
-    found = []
+    done = itertools.count(1)
     random = np.random.RandomState(seed)
     for number in range(ROUNDS):
         for rate, count in plan[:: 1 if number % 2 == 0 else -1]:
             due = np.asarray(task.trace) if task.trace else _arrivals(random, rate, count, task.serving.arrivals)
-            found.append(attempt(rate, due))
-            progress(name="server", phase="measure", step=len(found), of=ROUNDS * len(plan))
-    return found
+            yield attempt(rate, due)
+            progress(name="server", phase="measure", step=next(done), of=ROUNDS * len(plan))
 
 
 def _rates(capacity: float, share: float, seconds: float) -> List[Tuple[float, int]]:

@@ -133,7 +133,8 @@ class Asking:
 
     def _parts(self, found: Dict[str, Any], due: np.ndarray) -> Dict[str, float]:
         """Return the parts of the mean latency, in seconds: `Try.stage_s`."""
-        lag, latencies = float(np.mean(found["lag_s"])), found["latency_s"]
+        latencies = found["latency_s"]
+        lag = float(np.mean(found["lag_s"])) if latencies else 0.0
         return {"lag": lag, "server": sum(latencies) / max(len(latencies), 1) - lag}
 
     def _closed_loop(self, in_flight: int, seconds: float) -> Dict[str, Any]:

@@ -33,7 +33,7 @@ class Elsewhere(Asking):
                     raise self._refusal(f"does not answer GET {parts.path + health}: {error or type(error).__name__}")
             if status != http.client.OK:
                 raise self._refusal(f"answers GET {parts.path + health} with {status}")
-        return Address(host, port, parts.path + self._server.path)
+        return Address(host, port, parts.path + self._server.path or "/")
 
     def _wait_until_ready(self) -> None:
         found = self._do({"due": [0.0], "hopeless_s": PATIENCE_S}, PATIENCE_S)

@@ -122,8 +122,11 @@ class Connection(asyncio.Protocol):
         size = int(fields.get("content-length", "0"))
         if body is None or len(body) < size:
             return
-        query.status, query.fields, query.body = int(self._lines[0].split()[1]), fields, body
-        self._leave(query, chunked or ("content-length" in fields and fields.get("connection") != "close"))
+        version, status = self._lines[0].split()[:2]
+        query.status, query.fields, query.body = int(status), fields, body
+        wish = fields.get("connection")
+        keeps = wish == "keep-alive" if version == "http/1.0" else wish != "close"
+        self._leave(query, keeps and (chunked or "content-length" in fields))
 
     def _leave(self, query: Query, open_still: bool) -> None:
         self._query, self._lines, self._body = None, None, bytearray()
@@ -187,7 +190,7 @@ class Generator:
         for query in list(self._waiting.values()):
             self._give_up(query)
         gc.enable()
-        last = max((query.done for query in self._closed), default=time.perf_counter())
+        last = max((query.done for query in self._closed if query.done), default=time.perf_counter())
         return dict(self._counted(), lag_s=lags, begin_s=begin, wall_s=last - begin)
 
     async def _open_loop(self, begin: float, due: List[float], hopeless_s: float) -> List[float]:
@@ -289,7 +292,7 @@ class Generator:
         self._given_up += 1
         if query.connection is not None:
             query.connection.close()
-        query.status = TIME_OUTS[0]
+        query.status, query.error = TIME_OUTS[0], "nothing came back in time"
         self._closed.append(query)
 
     def _answer(self, query: Query) -> Optional[np.ndarray]:
@@ -351,8 +354,8 @@ def _kind(query: Query) -> str:
 
 def _trouble(query: Query) -> str:
     """Return why a query has no answer, in words."""
-    if query.status <= 0:
-        return query.error or "nothing came back in time"
+    if query.error:
+        return query.error
     body = query.body or b""
     said = repr(body[:SHOWN].decode("utf-8", "replace")) if body else "no body"
     return f"status {query.status}, {len(body):,} bytes, {said}"

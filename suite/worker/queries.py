@@ -6,7 +6,7 @@ there.
 
 import itertools
 from functools import partial
-from typing import Dict, List, Optional, Union
+from typing import Dict, Iterator, List, Optional, Union
 
 import numpy as np
 
@@ -48,19 +48,19 @@ class Loads:
         self.host_use = use
         return found
 
-    def tries(self, task: Measure, outbox: Outbox) -> "List[Union[ServerUse, Try]]":
+    def tries(self, task: Measure, outbox: Outbox) -> "Iterator[Union[ServerUse, Try]]":
         """Run the load `server`, in process or behind a model server."""
         seed = self._predictor.setup.seed
         asked = Asked(self._predictor, synthetic(self._graph, DISTINCT, (seed, 1)).inputs)
         if task.model_server is None:
             inside = InProcess(asked, task.serving)
-            return [*tries(inside.attempt, inside.capacity(), task, seed, outbox.progress)]
-        asking: Asking = Behind(asked, task.serving, task.model_server, outbox.folder)
-        if task.serving.address:
-            asking = Elsewhere(asked, task.serving, task.model_server)
+            yield from tries(inside.attempt, inside.capacity(), task, seed, outbox.progress)
+            return
+        rule, own = task.serving, task.model_server
+        asking: Asking = Elsewhere(asked, rule, own) if rule.address else Behind(asked, rule, own, outbox.folder)
         with asking.running() as server:
-            found = tries(server.attempt, server.capacity(), task, seed, outbox.progress)
-            return [server.use(), *found]
+            yield from tries(server.attempt, server.capacity(), task, seed, outbox.progress)
+            yield server.use()
 
     def _queries(self, samples: int) -> List[np.ndarray]:
         seed = self._predictor.setup.seed

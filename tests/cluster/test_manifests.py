@@ -50,7 +50,7 @@ CASES = {
     "mpijob-ssh": case("mxnet", "dist_sync", nodes=2, threads=8, launcher="ssh"),
     "pytorchjob": case("pytorch", "ddp", nodes=3, ranks_per_node=8, device="cuda", threads=6, launcher="ssh"),
     "inferenceservice": case("onnxruntime", "inference", threads=2).on(
-        batch=1, passes=("offline", "server"), serving=Serving(model_server="kserve", workers=2)
+        workload="vit_ti16", batch=1, passes=("offline", "server"), serving=Serving(model_server="kserve", workers=2)
     ),
 }
 
@@ -192,12 +192,13 @@ def test_a_case_behind_kserve_asks_the_service_that_serves_its_network():
     assert (service["apiVersion"], service["kind"]) == ("serving.kserve.io/v1beta1", "InferenceService")
     predictor, name = service["spec"]["predictor"], service["metadata"]["name"]
     assert predictor["minReplicas"] == predictor["maxReplicas"] == 2
-    assert predictor["model"]["storageUri"] == f"pvc://{SETTINGS.claim}/networks/resnet50"
+    assert predictor["model"]["storageUri"] == f"pvc://{SETTINGS.claim}/networks/vit_ti16"
     held = {"cpu": "2"}  # a runtime has limits of its own, which a larger request would pass
     assert predictor["model"]["resources"] == {"requests": held, "limits": held}
     (asked,) = tomllib.loads(config["data"]["plan.toml"])["cases"]
-    assert asked["model_server"] == "open-inference"
-    assert asked["address"] == f"http://{name}-predictor.bench.svc.cluster.local/v2/models/resnet50"
+    assert (asked["model_server"], asked["workers"]) == ("open-inference", 2)
+    assert f"{asked['address']}/ready;" in job["spec"]["template"]["spec"]["containers"][0]["command"][-1]
+    assert asked["address"] == f"http://{name}-predictor.bench.svc.cluster.local/v2/models/vit_ti16"
     assert not model_servers()[asked["model_server"]].program
     assert len(f"{name}-predictor") <= 63
     assert all(not documents(other)[2] for other in CASES if other != "inferenceservice")

@@ -1,5 +1,6 @@
 """The page of the load `server`, of honest records however odd they are."""
 
+import re
 from dataclasses import replace
 from itertools import count
 
@@ -66,24 +67,32 @@ def given_up(tried):
     tried.update(compared=100)
 
 
+def fails_at_200(tried):
+    if tried["rate"] == 200:
+        refused(tried)
+
+
 @pytest.mark.parametrize(
-    ("change", "unanswered", "cell"),
+    ("change", "unanswered", "headline"),
     [
-        (refused, 4800, "none"),
-        (late, 0, "not known"),
-        (wrong, 0, "none"),
-        (lost, 48, "none"),
-        (given_up, 0, "none"),
-        (lambda tried: None, 0, "at least 200"),
+        (refused, 4800, "No rate that was tried keeps its bound"),
+        (late, 0, "Not known: the generator of queries was late"),
+        (wrong, 0, "No rate that was tried keeps its bound"),
+        (lost, 48, "No rate that was tried keeps its bound"),
+        (given_up, 0, "No rate that was tried keeps its bound"),
+        (fails_at_200, 2400, "100 queries/s keep the bound"),
+        (lambda tried: None, 0, "at least 200 queries/s keep the bound"),
     ],
-    ids=["refused", "late", "wrong", "lost", "given up", "well"],
+    ids=["refused", "late", "wrong", "lost", "given up", "fails at 200", "well"],
 )
-def test_tries_behind_a_server_are_counted_and_judged(page, change, unanswered, cell):
+def test_tries_behind_a_server_are_counted_and_judged(page, change, unanswered, headline):
     row, section = page(change, model_server="mosec", bound_ms=1000.0)
     assert row.served.unanswered == unanswered
+    assert section.title == headline
     text = str(section)
-    assert cell in text
     assert "mosec 1.0" in text
+    assert ">inf<" not in text
+    assert ("Where the time of a query goes" in text) == (change not in (refused, late))
 
 
 def test_a_trace_has_no_model_beside_it(page):
@@ -106,11 +115,32 @@ def test_the_best_batch_and_delay_are_marked_as_measured_and_as_the_model_says(t
     for delay in (0.0, 2.0):
         run.proven(case_of("pytorch", batch=4, serving=Serving(max_delay_ms=delay, bound_ms=1000.0), **settings))
     text = str(serving(Report(run.folder, summarise(run.folder))).body)
-    heat, _, latencies = text.partition("the largest of all")
+    heat, _, after = text.partition("the largest of all")
+    latencies, _, charts = after.partition("● the least, ○")
     assert heat.count("● at least 200") == 2, "both keep it up to the largest rate that was tried"
     assert "● " in latencies
     assert "○ " in latencies
-    assert "answers/s within the bound" in latencies
+    assert "answers/s within the bound" in charts
+
+
+def test_settings_on_one_page_have_titles_of_their_own(tmp_path):
+    run = MadeRun(tmp_path / "run", "serving")
+    settings = {"strategy": "inference", "passes": ("offline", "server"), "sampling": Sampling(steps=700, processes=3)}
+    for arrivals in ("poisson", "bursts"):
+        for delay in (0.0, 2.0):
+            rule = Serving(max_delay_ms=delay, bound_ms=1000.0, arrivals=arrivals)
+            run.proven(case_of("pytorch", batch=4, serving=rule, **settings))
+    text = str(serving(Report(run.folder, summarise(run.folder))).body)
+    titles = re.findall("<h3>([^<]*: which batch and delay)", text)
+    assert len(set(titles)) == len(titles) == 2
+
+
+def test_a_server_that_ended_before_its_last_try_has_no_result(tmp_path):
+    run = MadeRun(tmp_path / "run", "serving")
+    settings = {"strategy": "inference", "passes": ("offline", "server"), "sampling": Sampling(steps=700, processes=3)}
+    case = run.proven(case_of("pytorch", batch=4, serving=Serving(model_server="mosec"), **settings))
+    run.changed(case, lambda record: record["ranks"][0].update(model_server=None))
+    assert (run.only().outcome, run.only().served) == ("ok", None)
 
 
 def test_a_server_elsewhere_shows_what_is_known_of_it(page):

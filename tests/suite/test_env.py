@@ -88,9 +88,39 @@ def test_elsewhere_a_link_leads_there_and_both_are_removed(alpha, stagebench, tm
     environments.make(environments.order("alpha", into=tmp_path / "large"))
     assert folder().is_symlink()
     assert listed(stagebench)["made"] == "yes"
+    again = environments.order("alpha", into=tmp_path / "home" / ".." / "home" / "stagebench" / "envs")
+    assert again.place == folder(), "the usual folder by another name is no other"
     environments.remove(folder())
     assert not folder().is_symlink()
     assert list((tmp_path / "large").iterdir()) == []
+
+
+def test_what_somebody_keeps_in_these_folders_is_never_touched(alpha, stagebench, tmp_path):
+    thesis, own = tmp_path / "mine" / "alpha" / "thesis.txt", folder().with_name("keep") / "file"
+    for file in (thesis, own):
+        file.parent.mkdir(parents=True)
+        file.write_text("mine")
+    with raising(RequestError, thesis.parent):
+        environments.make(environments.order("alpha", into=tmp_path / "mine"))
+    for name in ("..", ".", "keep", "../envs", ".alpha.lock"):
+        assert isinstance(stagebench("env", "remove", name).error, RequestError)
+    assert thesis.read_text() == own.read_text() == "mine"
+
+
+def test_a_folder_that_cannot_be_made_is_named(alpha, tmp_path):
+    (tmp_path / "file").write_text("")
+    with raising(RequestError, tmp_path / "file"):
+        environments.make(environments.order("alpha", into=tmp_path / "file"))
+
+
+@pytest.mark.slow
+def test_one_that_cannot_be_made_again_stays_as_it_was(alpha, stagebench):
+    environments.make(environments.order("alpha"))
+    (alpha / "more.txt").write_text("no_such_package_at_all\n")
+    assert stagebench("env", "make", "alpha").code == 1
+    assert listed(stagebench)["made"] == "of other pins"
+    assert environments.marker_of(folder())
+    assert [each.name for each in folder().parent.iterdir() if each.is_dir()] == ["alpha"]
 
 
 @pytest.mark.slow

@@ -128,7 +128,8 @@ def call(*tokens, cwd=None, code=0, more=None):
 
 def test_the_wheel_ships_the_suite_and_the_templates(installed):
     _, python = installed
-    program = "import stagebench_conformance, suite, suite.scaffold.write as w; print(len(w.rendered('x')));"
+    program = "import stagebench, stagebench_conformance, suite, suite.scaffold.write as w; stagebench.plan('quick');"
+    program += "print(len(w.rendered('x')));"
     program += "print(stagebench_conformance.__file__, suite.__file__)"
     count, places = call(python, "-c", program).splitlines()
     assert int(count) >= 9
