@@ -287,7 +287,7 @@ def _prepare(folder: Path, place: Path) -> None:
     """Make the folders that hold them; RequestError for what is there and was not made by stagebench."""
     for there in {folder, place}:
         ours = (there / MADE).is_file() or (there == folder and (there / "pyvenv.cfg").is_file())
-        if (there.is_symlink() and there == place) or (there.exists() and not ours and not _is_empty(there)):
+        if (there.is_symlink() and there != folder) or (there.exists() and not ours and not _is_empty(there)):
             raise RequestError(f"{there} is no environment of stagebench", "move it away, or name another folder")
     for parent in {folder.parent, place.parent}:
         try:

@@ -84,15 +84,20 @@ def test_an_environment_is_made_found_listed_and_removed(alpha, toys, stagebench
 
 
 @pytest.mark.slow
-def test_elsewhere_a_link_leads_there_and_both_are_removed(alpha, stagebench, tmp_path):
-    environments.make(environments.order("alpha", into=tmp_path / "large"))
+def test_elsewhere_a_link_leads_there_and_what_is_made_here_again_replaces_both(alpha, stagebench, tmp_path):
+    for _ in range(2):
+        environments.make(environments.order("alpha", into=tmp_path / "large"))
     assert folder().is_symlink()
     assert listed(stagebench)["made"] == "yes"
+    assert stagebench("env", "remove", "alpha").code == 0
+    assert list((tmp_path / "large").iterdir()) == []
+    environments.make(environments.order("alpha", into=tmp_path / "large"))
     again = environments.order("alpha", into=tmp_path / "home" / ".." / "home" / "stagebench" / "envs")
     assert again.place == folder(), "the usual folder by another name is no other"
-    environments.remove(folder())
+    environments.make(again)
     assert not folder().is_symlink()
     assert list((tmp_path / "large").iterdir()) == []
+    assert [each.name for each in folder().parent.iterdir() if each.is_dir()] == ["alpha"]
 
 
 def test_what_somebody_keeps_in_these_folders_is_never_touched(alpha, stagebench, tmp_path):
