@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from kserve import InferOutput, InferRequest, InferResponse, Model, ModelServer
+from kserve.protocol.rest.multiprocess.server import RESTServerProcess
 
 from suite.worker.protocols import OUTPUT, V2_TYPES
 from suite.worker.shared_answers import Answers, served
@@ -46,7 +47,16 @@ class Local(ModelServer):
         super().setup_event_loop()
 
 
+def runs(worker: RESTServerProcess, timeout: float = 0.0) -> bool:
+    """Return whether a worker's process runs.
+
+    The server's own check ends one that does not answer for 5 s, over and over where importing takes longer.
+    """
+    return worker._process.is_alive()
+
+
 if __name__ == "__main__":
+    RESTServerProcess.is_alive = runs
     server = Local(
         TOLD.port, workers=TOLD.workers, enable_grpc=False, enable_latency_logging=False, timeout_keep_alive=3600
     )

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,22 @@ def declared(
 
 DELAY = "how long the oldest query of a batch waits for others"
 
+TRITON = declared(
+    ModelServer,
+    "triton",
+    "Triton",
+    "NVIDIA's server in C++ with its Python backend; its version is that of nvidia-pytriton, which brings it.",
+    ("pytriton",),
+    "/v2/models/queries/infer",
+    protocol="v2",
+    since_arrival=True,
+    options={
+        "max_queue_delay_microseconds": Knob(int, 0, f"{DELAY}, in microseconds", least=0),
+        "preferred_batch_size": Knob(list, [], "the sizes of batches that wait for no others"),
+        "preserve_ordering": Knob(bool, False, "whether answers leave in the order of their queries"),
+    },
+    delay_option=("max_queue_delay_microseconds", 0.001),
+)
 
 SERVERS = [
     declared(
@@ -119,21 +136,14 @@ SERVERS = [
         },
         delay_option=("maxBatchDelay", 1.0),
     ),
-    declared(
-        ModelServer,
-        "triton",
-        "Triton",
-        "NVIDIA's server in C++ with its Python backend; its version is that of nvidia-pytriton, which brings it.",
-        ("pytriton",),
-        "/v2/models/queries/infer",
-        protocol="v2",
-        since_arrival=True,
-        options={
-            "max_queue_delay_microseconds": Knob(int, 0, f"{DELAY}, in microseconds", least=0),
-            "preferred_batch_size": Knob(list, [], "the sizes of batches that wait for no others"),
-            "preserve_ordering": Knob(bool, False, "whether answers leave in the order of their queries"),
-        },
-        delay_option=("max_queue_delay_microseconds", 0.001),
+    TRITON,
+    replace(
+        TRITON,
+        name="triton-grpc",
+        title="Triton, over gRPC",
+        help="The same server, asked over gRPC.",
+        path="queries",
+        protocol="v2-grpc",
     ),
     # Elsewhere, at the address that a plan gives:
     ModelServer(

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from suite.worker.protocols import INPUT, OUTPUT, V2_TYPES
+from suite.worker.protocols import GRPC, INPUT, OUTPUT, V2_TYPES
 from suite.worker.shared_answers import Answers, served
 
 TOLD = served()
@@ -76,7 +76,8 @@ if __name__ == "__main__":
     libraries = [sysconfig.get_config_var("LIBDIR"), str(site / "nvidia_pytriton.libs")]
     os.environ["LD_LIBRARY_PATH"] = os.pathsep.join(libraries)
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    tokens = ["--model-repository=repository", "--backend-directory=backends", "--allow-grpc=false"]
-    tokens += [f"--http-address={TOLD.host}", f"--http-port={TOLD.port}", "--allow-metrics=false"]
-    tokens += ["--exit-timeout-secs=5", "--log-info=false"]
+    tokens = ["--model-repository=repository", "--backend-directory=backends"]
+    spoken, silent = ("grpc", "http") if TOLD.protocol == GRPC else ("http", "grpc")
+    tokens += [f"--{spoken}-address={TOLD.host}", f"--{spoken}-port={TOLD.port}", f"--allow-{silent}=false"]
+    tokens += ["--allow-metrics=false", "--exit-timeout-secs=5", "--log-info=false"]
     os.execv(folder / "bin" / "tritonserver", ["tritonserver", *tokens])

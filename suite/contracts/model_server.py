@@ -14,9 +14,10 @@ from suite.contracts.knobs import Knob
 
 @dataclass(frozen=True)
 class ModelServer:
-    """A program that answers queries over HTTP. A plugin returns one instance from `stagebench_model_servers`.
+    """A program that answers queries. A plugin returns one instance from `stagebench_model_servers`.
 
-    Queries are requests POST to `path`, in a protocol of `suite.worker.protocols`. The program reads
+    Queries are requests POST to `path`, in a protocol of `suite.worker.protocols`; over gRPC, of the model that `path`
+    names, and the generator of queries runs in the program's environment, which has `grpcio`. The program reads
     `suite.worker.shared_answers.served()`, listens where that says, and answers by `Answers.of`. It is ended by SIGTERM
     to all of its processes. Without a program, `path` and `health` continue the address that a plan gives.
     """

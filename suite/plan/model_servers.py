@@ -36,7 +36,9 @@ def server_problems(choice: Choice, servers: Servers) -> Iterator[tuple[str, str
 def _of_address(server: ModelServer, address: str, servers: Servers) -> Iterator[str]:
     read = ADDRESS.fullmatch(address)
     if server.program and address:
-        others = [each.name for each in servers.values() if not each.program and each.protocol == server.protocol]
+        others = [
+            each.name for each in servers.values() if not each.program and server.protocol.startswith(each.protocol)
+        ]
         yield (
             f"the model server {server.name} is started here and has no address; for one that runs elsewhere write "
             f"model_server = {' or '.join(map(repr, others))}"

@@ -22,6 +22,7 @@ from suite.worker.case_parts import Serving
 from suite.worker.generator import Target
 from suite.worker.job import ModelServer
 from suite.worker.messages import InFlight, ServerUse, Try
+from suite.worker.protocols import GRPC
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 GENERATE = "import sys; sys.path.insert(0, sys.argv[1]); from suite.worker.generator import main; main(sys.argv[2])"
@@ -158,8 +159,9 @@ class Asking:
         about = os.path.join(folder, "target.json")
         with open(about, "w") as file:
             json.dump(target._asdict(), file)
+        python = self._server.tokens[0] if self._server.protocol == GRPC else sys.executable  # it has the library
         self._generator = subprocess.Popen(
-            [sys.executable, "-B", "-u", "-c", GENERATE, ROOT, about],
+            [python, "-B", "-u", "-c", GENERATE, ROOT, about],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )

@@ -1,4 +1,4 @@
-"""The generator of queries: a process of its own, on a core of its own, that asks a model server over HTTP.
+"""The generator of queries: a process of its own, on a core of its own, that asks a model server.
 
 `main` reads tasks, lines of JSON, and answers each with a line: see `Generator`. Latency is counted from the scheduled
 arrival. Requests are encoded before the first is sent. An event loop's timers count whole milliseconds, which would be
@@ -8,7 +8,6 @@ Oldest Python: 3.6.
 """
 
 import asyncio
-import contextlib
 import gc
 import itertools
 import json
@@ -25,14 +24,14 @@ from suite.worker import protocols
 from suite.worker.arrivals import KEPT
 from suite.worker.common_clock import NAP
 from suite.worker.evidence import distance
+from suite.worker.grpc_link import GrpcLink
 from suite.worker.guard import prctl
+from suite.worker.http_link import HttpLink
+from suite.worker.protocols import Query
 
-CONNECTIONS = 64  # that are open from the start; more are opened where all are busy
-CONNECT_S = 5.0  # for which a connection is waited for
 LOST = 0.01  # of the queries that were sent
 REFUSALS, TIME_OUTS = (429, 503), (408, 504)  # statuses of HTTP
 PR_SET_TIMERSLACK = 29
-HEAD_END = b"\r\n\r\n"
 SHOWN = 120  # bytes of an answer that is none
 
 
@@ -60,96 +59,6 @@ class Precise(selectors.EpollSelector):
         return super().select(timeout)
 
 
-class Query:
-    """A query, from its scheduled arrival to its answer or failure."""
-
-    __slots__ = ("body", "connection", "done", "due", "error", "fields", "number", "seen", "sent", "status")
-
-    def __init__(self, number: int, due: float) -> None:
-        self.number, self.due, self.sent = number, due, time.perf_counter()
-        self.done = 0.0
-        self.status = 0  # of HTTP; 0: no answer; -1: its connection broke
-        self.error = ""  # why it broke
-        self.fields: Dict[str, str] = {}
-        self.body: Optional[bytes] = None
-        self.seen = False  # whether the body was an answer, and is no longer kept
-        self.connection: Optional[Connection] = None
-
-
-class Connection(asyncio.Protocol):
-    """A connection for one query at a time, by HTTP/1.1, kept open."""
-
-    def __init__(self, owner: "Generator") -> None:
-        self._owner = owner
-        self._query: Optional[Query] = None
-        self._lines: Optional[List[str]] = None  # of the answer's head, once it is there
-        self._body = bytearray()
-        self._transport: Any = None
-
-    def connection_made(self, transport: Any) -> None:
-        """Keep the way to the server."""
-        self._transport = transport
-
-    def ask(self, query: Query, request: bytes) -> None:
-        """Send a query."""
-        self._query = query
-        query.connection = self
-        self._transport.write(request)
-
-    def data_received(self, data: bytes) -> None:
-        """Read until the answer is complete; an answer that is no HTTP is malformed."""
-        if self._query is None:  # nothing was asked
-            self._owner.forget(self)
-            self.close()
-            return
-        self._body += data
-        if self._lines is None:
-            head, end, rest = bytes(self._body).partition(HEAD_END)
-            if not end:
-                return
-            self._lines, self._body = head.decode("latin-1").lower().split("\r\n"), bytearray(rest)
-        try:
-            self._answered(self._query)
-        except (ValueError, IndexError):
-            self._query.status = 200  # without a body: malformed
-            self._leave(self._query, open_still=False)
-
-    def _answered(self, query: Query) -> None:
-        assert self._lines is not None
-        fields = {name: value.strip() for name, _, value in (line.partition(":") for line in self._lines[1:])}
-        chunked = fields.get("transfer-encoding") == "chunked"
-        body = _joined(bytes(self._body)) if chunked else bytes(self._body)
-        size = int(fields.get("content-length", "0"))
-        if body is None or len(body) < size:
-            return
-        version, status = self._lines[0].split()[:2]
-        query.status, query.fields, query.body = int(status), fields, body
-        wish = fields.get("connection")
-        keeps = wish == "keep-alive" if version == "http/1.0" else wish != "close"
-        self._leave(query, keeps and (chunked or "content-length" in fields))
-
-    def _leave(self, query: Query, open_still: bool) -> None:
-        self._query, self._lines, self._body = None, None, bytearray()
-        self._owner.answered(query)
-        if open_still:
-            self._owner.free(self)
-        else:
-            self.close()
-
-    def connection_lost(self, error: Optional[Exception]) -> None:
-        """Report a broken connection, by the query if one was under way."""
-        if self._query is None:
-            self._owner.forget(self)
-        else:
-            self._query.status, self._query.error = -1, str(error or "the server closed the connection")
-            self._owner.answered(self._query)
-
-    def close(self) -> None:
-        """Close at once; a query that is under way gets no answer."""
-        self._query = None
-        self._transport.abort()
-
-
 class Generator:
     """Runs tasks, each a dictionary of JSON with its result as another.
 
@@ -165,7 +74,8 @@ class Generator:
         host = f"[{target.host}]" if ":" in target.host else target.host
         host = f"{host}:{target.port}"
         self._requests = [protocols.request(target.protocol, host, target.path, each) for each in queries]
-        self._free: List[Connection] = []
+        link = GrpcLink if target.protocol == protocols.GRPC else HttpLink
+        self._link: Any = link(target.host, target.port, loop, self._answered)
         self._numbers = itertools.count()  # over all tasks: no answer to an old query is taken for a new one's
         self._waiting: Dict[int, Query] = {}  # by number: the oldest first
         self._closed: List[Query] = []
@@ -176,10 +86,7 @@ class Generator:
         """Run a task to its end; every query that was sent is counted."""
         self._closed, self._given_up, self._room = [], 0, KEPT
         patience = task.pop("patience_s")
-        await asyncio.sleep(0.001)  # connections that the server has closed since are noticed
-        with contextlib.suppress(OSError, asyncio.TimeoutError):  # the queries will tell
-            for _ in range(CONNECTIONS - len(self._free)):
-                self._free.append(await self._connect())
+        await self._link.open()
         gc.collect()
         gc.disable()
         begin = time.perf_counter()
@@ -239,42 +146,9 @@ class Generator:
     def _send(self, due: float) -> None:
         query = Query(next(self._numbers), due)
         self._waiting[query.number] = query
-        if self._free:
-            self._free.pop().ask(query, self._request(query))
-        else:
-            self._loop.create_task(self._send_anew(query))
+        self._link.ask(query, self._requests[query.number % len(self._requests)])
 
-    async def _send_anew(self, query: Query) -> None:
-        try:
-            connection = await self._connect()
-        except (OSError, asyncio.TimeoutError) as error:
-            query.status, query.error = -1, str(error) or f"no connection within {CONNECT_S:g} s"
-            self.answered(query)
-            return
-        if self._waiting.get(query.number) is query:
-            connection.ask(query, self._request(query))
-        else:
-            self.free(connection)
-
-    def _request(self, query: Query) -> bytes:
-        return self._requests[query.number % len(self._requests)]
-
-    async def _connect(self) -> Connection:
-        target = self._target
-        making = self._loop.create_connection(lambda: Connection(self), target.host, target.port)
-        _, made = await asyncio.wait_for(making, CONNECT_S)
-        return made  # type: ignore[no-any-return]
-
-    def free(self, connection: Connection) -> None:
-        """Keep a connection for another query."""
-        self._free.append(connection)
-
-    def forget(self, connection: Connection) -> None:
-        """Drop a connection that has nothing to do and was closed."""
-        if connection in self._free:
-            self._free.remove(connection)
-
-    def answered(self, query: Query) -> None:
+    def _answered(self, query: Query) -> None:
         """Take an answer, or the failure of a query."""
         query.done = time.perf_counter()
         if self._waiting.pop(query.number, None) is None:
@@ -290,9 +164,9 @@ class Generator:
     def _give_up(self, query: Query) -> None:
         del self._waiting[query.number]
         self._given_up += 1
-        if query.connection is not None:
-            query.connection.close()
         query.status, query.error = TIME_OUTS[0], "nothing came back in time"
+        if query.give_up is not None:
+            query.give_up()
         self._closed.append(query)
 
     def _answer(self, query: Query) -> Optional[np.ndarray]:
@@ -320,27 +194,7 @@ class Generator:
 
     def close(self) -> None:
         """Close every connection."""
-        for each in self._free:
-            each.close()
-
-
-def _joined(chunks: bytes) -> Optional[bytes]:
-    """Return the body that chunks make (RFC 9112, section 7.1), without trailers; None if one is still to come."""
-    parts: List[bytes] = []
-    begin = 0
-    while True:
-        line = chunks.find(b"\r\n", begin)
-        if line < 0:
-            return None
-        size = int(chunks[begin:line].partition(b";")[0], 16)
-        if size < 0:
-            raise ValueError(f"a chunk of {size} bytes")
-        begin = line + 2 + size + 2
-        if len(chunks) < begin:
-            return None
-        if size == 0:
-            return b"".join(parts)
-        parts.append(chunks[line + 2 : begin - 2])
+        self._link.close()
 
 
 def _kind(query: Query) -> str:

@@ -68,6 +68,7 @@ class Behind(Asking):
             query_shape=list(query.shape),
             answer_shape=list(answer.shape),
             options=rule.options,
+            protocol=self._server.protocol,
         )
         self._answering = Answering(asked, self._told, rule.workers + SPARE, self._selector)
         ends.callback(self._answering.listener.close)

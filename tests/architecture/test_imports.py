@@ -21,6 +21,7 @@ BEYOND_NUMPY = {
     # Decoding is a library's: Pillow belongs to the framework's environment. simplejpeg is taken where it is installed:
     # Pillow for Python 3.6 has another decoder than the others'.
     "suite/worker/photographs.py": {"PIL", "simplejpeg"},
+    "suite/worker/grpc_link.py": {"grpc"},
     "suite/worker/onnx_network.py": {"onnx"},  # only what exports a network imports it
     # Pillow reads headers; torchvision is looked for where a knob asks for it, which says what is missing.
     "adapters/pytorch/decoding.py": {"PIL", "torchvision"},

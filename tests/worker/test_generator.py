@@ -9,7 +9,9 @@ import time
 import numpy as np
 import pytest
 
-from suite.worker.generator import Generator, Target, _joined
+from suite.worker import infer_messages, protocols
+from suite.worker.generator import Generator, Target
+from suite.worker.http_link import _joined
 
 WHOLE = b"3\r\nabc\r\n2;kind=last\r\nde\r\n0\r\n\r\n"
 
@@ -71,3 +73,18 @@ def test_a_connection_that_the_server_closes_is_not_used_again(ran, version, fie
 
     found = ran(once, 100, 60.0)
     assert (len(found["latency_s"]), found["failed"], found["wrong"]) == (100, 0, 0)
+
+
+LIKE = np.arange(40, dtype=np.float32)
+# A model's name, a version and one output's bytes, as Triton answers.
+MESSAGE = b"\x0a\x07queries\x12\x011" + b"\x32\xa0\x01" + LIKE.tobytes()
+
+
+def test_an_answer_over_grpc_is_its_raw_contents():
+    assert infer_messages.answer(MESSAGE) == LIKE.tobytes()
+    assert (protocols.answer(protocols.GRPC, {}, MESSAGE, LIKE) == LIKE).all()
+
+
+@pytest.mark.parametrize("body", [b"", MESSAGE[:9], MESSAGE[:-1], MESSAGE + b"\x08\x01", b"\xff" * 99, b"\x32\x00"])
+def test_a_message_that_is_no_answer_is_malformed(body):
+    assert protocols.answer(protocols.GRPC, {}, body, LIKE) is None

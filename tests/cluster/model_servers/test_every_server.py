@@ -26,6 +26,7 @@ OPTIONS = {
     "torchserve": {"job_queue_size": 500, "maxBatchDelay": 8, "number_of_netty_threads": 2},
     "triton": {"max_queue_delay_microseconds": 8000, "preferred_batch_size": [4], "preserve_ordering": True},
 }
+OPTIONS["triton-grpc"] = OPTIONS["triton"]
 
 
 @pytest.fixture(params=STARTED)
@@ -74,3 +75,15 @@ def test_an_option_reaches_its_server(tmp_path):
         found = behind.attempt(400.0, DUE[:40])
     assert found.refused
     assert found.refused + len(found.latency_s) == 40
+
+
+def test_a_worker_that_takes_long_to_start_is_waited_for(tmp_path):
+    """KServe takes a worker that has not answered for 5 s for dead, and one imports for longer on a busy machine."""
+    try:
+        kserve = started("kserve", {}, tmp_path / "bundle")
+    except Unavailable as error:
+        pytest.skip(str(error))
+    slow = "import sys, time\nif '--multiprocessing-fork' in sys.orig_argv:\n    time.sleep(7)\n"
+    (tmp_path / "bundle" / "sitecustomize.py").write_text(slow)
+    with Behind(Asked(echo(batch=1), SAMPLES), Serving(workers=2), kserve, str(tmp_path)).running() as behind:
+        assert behind._ready_s > 7
