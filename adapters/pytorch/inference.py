@@ -23,6 +23,8 @@ from workloads.graph import Graph
 class TorchPredictor(Predictor, machine.OnDevice):
     """A predictor of one network on one device."""
 
+    _run: Any = None  # the network
+
     def start(self) -> Joined:
         self._compiled = chosen(self.setup, "compile", default=False)  # or a mode of torch.compile
         self.open_device(bool(self._compiled))
@@ -41,7 +43,7 @@ class TorchPredictor(Predictor, machine.OnDevice):
     def _begin_load(self, graph: Graph, tensors: Arrays) -> Tuple[Graph, Arrays]:
         """Let go of the last network; return what to lower."""
         setup = self.setup
-        self._run: Any = None
+        self._run = None
         self._dtype = machine.stored(setup.precision)
         self._layout = layout_of(setup, graph)
         return for_inference(graph, tensors, fold=setup.tuned)
