@@ -35,16 +35,17 @@ class Fused:
         return self.run(x, *self.constants, self.then or "none", [], None)  # type: ignore[no-any-return]
 
 
-def fused(program: List[Instruction], graph: Graph, samples: int) -> List[Instruction]:
-    """Return the program of a network's layers with those that follow a convolution part of it."""
+def fused(program: List[Instruction], graph: Graph, begin: int, samples: int) -> List[Instruction]:
+    """Return the program of a network's layers, from number `begin`; what follows a convolution is part of it."""
+    layers = graph.layers[begin : begin + len(program)]
     readers = Counter(name for layer in graph.layers for name in layer.inputs)
     readers.update(head.layer for head in graph.heads)
     made, index = [], 0
     while index < len(program):
-        layer, (operation, output, first, rest) = graph.layers[index], program[index]
+        layer, (operation, output, first, rest) = layers[index], program[index]
         index += 1
         if layer.kind == "conv":
-            chain = following(graph.layers, index, readers)
+            chain = following(layers, index, readers)
             addends: List[int] = []
             for after, (_, place, begin, others) in zip(chain, program[index:]):
                 if after.kind == "add":

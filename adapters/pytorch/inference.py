@@ -1,6 +1,6 @@
 """Inference: the network in eval mode under `inference_mode`, compiled if the knob asks for it."""
 
-from typing import Any
+from typing import Any, Optional, Tuple
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from adapters.pytorch.net import Net
 from suite.worker.contract import Joined, chosen
 from suite.worker.inference_graph import for_inference
 from suite.worker.member import Notes
+from suite.worker.pipeline_stages import Stage
 from suite.worker.predictor import Predictor
 from suite.worker.trainer import Arrays
 from workloads.graph import Graph
@@ -21,6 +22,8 @@ from workloads.graph import Graph
 
 class TorchPredictor(Predictor, machine.OnDevice):
     """A predictor of one network on one device."""
+
+    _run: Any = None  # the network
 
     def start(self) -> Joined:
         self._compiled = chosen(self.setup, "compile", default=False)  # or a mode of torch.compile
@@ -31,22 +34,32 @@ class TorchPredictor(Predictor, machine.OnDevice):
         return Joined(0, 1, "none", machine.versions(self.setup.device))
 
     def load(self, graph: Graph, tensors: Arrays) -> None:
+        net = self._lowered(*self._begin_load(graph, tensors))
+        self._run = net.forward if self._fuses else net
+        if self._compiled:
+            mode = None if self._compiled is True else self._compiled
+            self._run = torch.compile(net, mode=mode)
+
+    def _begin_load(self, graph: Graph, tensors: Arrays) -> Tuple[Graph, Arrays]:
+        """Let go of the last network; return what to lower."""
         setup = self.setup
-        self._run: Any = None  # the last network
+        self._run = None
         self._dtype = machine.stored(setup.precision)
         self._layout = layout_of(setup, graph)
-        own, tensors = for_inference(graph, tensors, fold=setup.tuned)
-        net = Net(own, tensors, fast=setup.tuned)
+        return for_inference(graph, tensors, fold=setup.tuned)
+
+    def _lowered(self, graph: Graph, tensors: Arrays, stage: Optional[Stage] = None, pieces: int = 1) -> Net:
+        """Return the network, or a stage of it, for queries in as many pieces."""
+        setup = self.setup
+        net = Net(graph, tensors, fast=setup.tuned, stage=stage)
         net.to(self._device, self._dtype, memory_format=self._layout).eval().requires_grad_(False)
         with torch.no_grad():
             for name, tensor in net.tensors():  # after the type is set: a float64 network has them whole
                 tensor.copy_(torch.from_numpy(np.asarray(tensors[name], np.float64)))
         if self._fuses:
-            net.program = fused(net.program, own, setup.batch)
-        self._run = net.forward if self._fuses else net
-        if self._compiled:
-            mode = None if self._compiled is True else self._compiled
-            self._run = torch.compile(net, mode=mode)
+            begin = stage.begin if stage else 0
+            net.program = fused(net.program, graph, begin, setup.batch // pieces)
+        return net
 
     def place(self, inputs: np.ndarray) -> Tensor:
         if self._fuses:

@@ -135,6 +135,17 @@ STRATEGIES = (
             ("compile", "max-autotune"): OVERWRITES,
         },
     ),
+    Strategy(
+        "pipeline_inference",
+        "adapters.pytorch.strategies.pipeline_inference:PipelinePredictor",
+        "No training: the ranks hold the network in stages, as 'pipeline'; a query goes through them in microbatches, "
+        "and its answers from the last rank to the first.",
+        infers=True,
+        model_parallel=True,
+        cut="layers where one value crosses",
+        microbatches="microbatches",
+        refuses=INFERRING,
+    ),
 )
 
 
@@ -303,8 +314,8 @@ KNOBS = {
     "microbatches": Knob(
         int,
         4,
-        "Equal pieces that a batch is taken in, each normalised by itself.",
-        ("accumulate", "pipeline", "hybrid"),
+        "Equal pieces that a batch is taken in, in training each normalised by itself.",
+        ("accumulate", "pipeline", "hybrid", "pipeline_inference"),
         least=1,
     ),
     "schedule": Knob(
@@ -416,7 +427,8 @@ class PyTorch(Adapter):
         parts = self.model_parallel_size(case)
         strategy = self.strategy(case)
         if strategy.model_parallel and parts == 1:
-            return f"{case.strategy} holds one network on several ranks; ask for two ranks, or use 'single'"
+            alone = INFERENCE if strategy.infers else "single"
+            return f"{case.strategy} holds one network on several ranks; ask for two ranks, or use {alone!r}"
         return _unscheduled(case.knobs["schedule"], pieces, parts)
 
     def parts(self, case: Configuration) -> int:

@@ -8,6 +8,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from adapters.pytorch.base import to_numpy
+from adapters.pytorch.machine import MIXED
 from adapters.pytorch.net import Heads, Net, shapes_of
 from adapters.pytorch.optimisers import norm_of
 from adapters.pytorch.replica import microbatches
@@ -24,7 +25,7 @@ class StageNet(nn.Module):
     """A stage of a graph between ranks: what enters and leaves is contiguous, of one type."""
 
     def __init__(self, net: Net, graph: Graph, stage: Stage, layout: Any, crosses: torch.dtype) -> None:
-        """Values cross in the type `crosses`; layers compute in it if it is bfloat16, else as `net` is stored."""
+        """Values cross in the type `crosses`; layers compute in it if it is a narrow one, else as `net` is stored."""
         super().__init__()
         self.net = net
         self.crosses = crosses
@@ -37,8 +38,8 @@ class StageNet(nn.Module):
     def forward(self, *entering: Tensor) -> Tuple[Tensor, ...]:
         """Return the values that leave; the last stage's are the heads' logits."""
         placed = [value.to(memory_format=self._layout) if value.dim() == 4 else value for value in entering]
-        narrow = torch.bfloat16
-        with torch.autocast(entering[0].device.type, dtype=narrow, enabled=self.crosses == narrow):
+        narrow = self.crosses if self.crosses in MIXED.values() else None
+        with torch.autocast(entering[0].device.type, dtype=narrow, enabled=narrow is not None):
             leaving = self.net(*placed)
         if not self._inner:
             return tuple(leaving)

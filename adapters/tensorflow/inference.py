@@ -32,8 +32,12 @@ class TensorFlowPredictor(Predictor, machine.OnDevice):
         own, tensors = for_inference(graph, tensors, fold=self.setup.tuned)
         self.lay_out(own, training=False)
         self._xla = chosen(self.setup, "xla", default="off", tuned="step" if over_tokens(own) else "off")
-        held = {name: self._held(self.layout.native(name, tensor)) for name, tensor in tensors.items()}
-        net = Net(own, held, self.style, (self.setup.seed, 0))
+        self._make(own, {name: self.layout.native(name, tensor) for name, tensor in tensors.items()})
+
+    def _make(self, graph: Graph, tensors: Arrays) -> None:
+        """Make the function that answers, of tensors in TensorFlow's layout."""
+        held = {name: self._held(tensor, self.devices[0]) for name, tensor in tensors.items()}
+        net = Net(graph, held, self.style, (self.setup.seed, 0))
         self._answer = compiled(lambda inputs: net.heads(inputs)[-1], self._xla == "step")
 
     def place(self, inputs: np.ndarray) -> Inputs:
@@ -57,7 +61,7 @@ class TensorFlowPredictor(Predictor, machine.OnDevice):
         filters = "constants of the graph" if self.setup.tuned else "variables"
         return dict(super().notes(), layout=self._images, xla=self._xla, filters=filters)
 
-    def _held(self, tensor: np.ndarray) -> Any:
+    def _held(self, tensor: np.ndarray, device: str) -> Any:
         """Return a variable; or, of a tuned network's filters, the array, which becomes a constant of the trace.
 
         oneDNN arranges constant filters once, those of variables in every query. On one thread of an AVX2 CPU
@@ -68,5 +72,5 @@ class TensorFlowPredictor(Predictor, machine.OnDevice):
         tensor = np.asarray(tensor, self.setup.precision)
         if self.setup.tuned and tensor.ndim == 4:
             return tensor
-        with tf.device(self.devices[0]):
+        with tf.device(device):
             return tf.Variable(tensor, trainable=False)

@@ -99,6 +99,21 @@ STRATEGIES = (
         distributed=False,
         refuses={("xla", "update"): "inference updates nothing; xla = 'step' compiles the whole network"},
     ),
+    Strategy(
+        "model_parallel_inference",
+        "adapters.tensorflow.strategies.model_parallel_inference:StagedPredictor",
+        "No training: one process, one network in stages over several devices, as 'model_parallel'; a query goes "
+        "through them in microbatches, in one tf.function.",
+        infers=True,
+        distributed=False,
+        several_devices=True,
+        model_parallel=True,
+        cut="layers",
+        microbatches="microbatches",
+        refuses=dict.fromkeys(
+            (("xla", "update"), ("xla", "step")), "XLA compiles a network for one device; leave the knob xla at 'auto'"
+        ),
+    ),
 )
 
 BETWEEN_GPUS = Need("device", ("cuda",), "NCCL exchanges between GPUs only", ("nccl",))
@@ -141,8 +156,8 @@ KNOBS = {
     "microbatches": Knob(
         int,
         1,
-        "Equal pieces in which the batch is taken, one behind the other, each normalised by itself.",
-        strategies=("model_parallel",),
+        "Equal pieces in which the batch is taken, one behind the other, in training each normalised by itself.",
+        strategies=("model_parallel", "model_parallel_inference"),
         least=1,
     ),
 }

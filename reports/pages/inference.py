@@ -82,7 +82,8 @@ def _sweep(rows: list[Row]) -> Markup | None:
             at = {_size(row): row for row in sorted(own, key=lambda row: row.speed)}  # the fastest of several
             lines.append([title(adapter), *(_speed(at[size]) if size in at else "" for size in sizes)])
         case = those[0].case
-        bodies.append(Body(lines, f"{case.workload} · {case.tuning} · {case.placement.device} · {case.precision}"))
+        where = f"{counted(case.placement.device_count, 'device')} ({case.placement.device})"
+        bodies.append(Body(lines, f"{case.workload} · {case.tuning} · {where} · {case.precision}"))
     heads = ["Framework", *(f"batch {batch}, {counted(threads, 'thread')}" for batch, threads in sizes)]
     words = "samples/s offline, by batch and threads; ● leads its column, ◐ shares the lead."
     return joined([tag("h3", "Where each leads"), table("Where each leads", heads, *bodies), note(words)])

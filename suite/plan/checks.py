@@ -23,7 +23,7 @@ from suite.processes.hosts import here
 from suite.text import known
 from suite.worker.contract import Unsupported
 from suite.worker.machine import cores
-from suite.worker.pass_kinds import TRAIN
+from suite.worker.pass_kinds import SERVER, TRAIN
 from suite.worker.pipeline_stages import Stage, check_blocks, stages
 from workloads.catalogue import Workload
 from workloads.graph import Graph
@@ -191,6 +191,11 @@ def _by_strategy(adapter: Adapter, strategy: Strategy, case: Case, launchers: La
         )
     if strategy.infers and case.data != "synthetic":
         return f"{adapter.name}/{case.strategy} is asked for synthetic samples alone; use data = 'synthetic'"
+    if strategy.infers and ranks > 1 and SERVER in case.passes:
+        return (
+            f"the load {SERVER!r}, like a model server, asks a predictor of one process, and {case.strategy} is one of "
+            f"{ranks}; leave {SERVER!r} out of passes"
+        )
     starting = starters(strategy, launchers)
     if case.placement.launcher not in (AUTO, *starting):
         return f"{adapter.name}/{case.strategy} is started by {', '.join(starting)}, not by {case.placement.launcher}"

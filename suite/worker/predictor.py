@@ -1,6 +1,6 @@
 """The contract of the worker side for inference: the methods of an adapter's predictor.
 
-Order of calls, in the one process of a case:
+Order of calls, in the one process of a case, or in each of those that hold a network together:
 
     start -> load -> any number of queries -> close
 
@@ -48,7 +48,7 @@ class Predictor(Member):
     def fetch(self, found: Any) -> np.ndarray:
         """Return the logits once they are there: (samples, classes), or (samples, positions, classes), in host memory.
 
-        float32, or float64 in that precision.
+        float32, or float64 in that precision. Of several ranks the first has the answers; the others return anything.
         """
 
     def answer(self, inputs: np.ndarray) -> np.ndarray:
@@ -97,7 +97,7 @@ def prove(predictor: Predictor, graph: Graph, samples: int, folder: str) -> Proo
     errors = {
         name: oracle.answer_error(name, found[:count], count)
         for (name, (_, count)), found in zip(queries.items(), answers)
-        if count
+        if count and predictor.setup.rank == 0
     }
     return Proof(
         losses=ProofLosses([], [], []),

@@ -36,13 +36,15 @@ class Loads:
 
     def run(self, name: str) -> Pass:
         """Run one load."""
-        samples = BY_NAME[name].query or self._predictor.setup.batch
+        setup = self._predictor.setup
+        samples = BY_NAME[name].query or setup.batch
         asked = itertools.cycle(self._queries(samples))
         # Offline no device is ever idle: the first answers come with the second query.
         answers = overlapped(self._predictor, asked) if name == OFFLINE else map(self._predictor.answer, asked)
         body = partial(next, answers)
         timed, aside, use = self._loop.undisturbed(name, Side(body))
-        found = _result(name, timed, samples)._replace(set_aside_s=aside)
+        share = BY_NAME[name].query or setup.batch // setup.model_parallel_size
+        found = _result(name, timed, share)._replace(set_aside_s=aside)
         if name != OFFLINE:
             return found._replace(host_use=use)
         self.host_use = use

@@ -7,10 +7,15 @@ from pathlib import Path
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from suite.worker.case_parts import Sampling
 from suite.worker.feed import ResidentFeed, own_synthetic
-from suite.worker.loop import BLOCK_STEPS
+from suite.worker.loop import BLOCK_STEPS, Loop
+from suite.worker.pass_kinds import USUAL_LOADS
 from suite.worker.passes import Passes
+from suite.worker.predictor import prove
+from suite.worker.queries import Loads, tensors_of
 from suite.worker.ranks import own_rank
+from suite.worker.typed_json import to_json
 from tests.support import rank, trainers
 from tests.support.trainers import by_strategy
 from workloads import weights
@@ -166,7 +171,18 @@ def kernels(trainer, graph, folder):
     return {"busy": found.stages, "names": [[row.stage, row.name] for row in found.rows]}
 
 
+def infer(predictor, graph, folder):
+    """Samples of a query by load, on this rank; then the proof."""
+    predictor.load(graph, tensors_of(graph, weights.for_proof(graph)))
+    loads = Loads(predictor, graph, Loop(predictor, Sampling(1, 0.0, 3, 0.0), lambda **_: None))
+    passes = [loads.run(name) for name in USUAL_LOADS]
+    samples = {each.name: each.samples // len(each.step_s) for each in passes}
+    proof = prove(predictor, graph, predictor.setup.batch, str(folder / "oracle"))
+    return {"samples": samples, "proof": to_json(proof), "notes": predictor.notes()}
+
+
 TASKS = {
+    "infer": infer,
     "prove": rank.prove,
     "exchange": exchange,
     "broadcasts": broadcasts,

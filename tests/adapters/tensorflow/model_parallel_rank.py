@@ -4,6 +4,7 @@ import numpy as np
 
 from adapters.tensorflow import machine
 from suite.worker.feed import synthetic
+from suite.worker.predictor import prove
 from tests.support import proofs, rank, trainers
 from tests.support.trainers import by_strategy
 from workloads import weights
@@ -33,7 +34,12 @@ def look(_, graph, folder):
     machine.threads = lambda pool, count: None  # they cannot change within a process
     machine.cpus(3)
     proofs = [proven(graph, folder, **options) for options in PROVEN]
-    return {"proofs": proofs, "placed": placed(graph), "dropout": with_dropout(graph)}
+    return {
+        "proofs": proofs,
+        "placed": placed(graph),
+        "dropout": with_dropout(graph),
+        "inferred": [inferred(graph, folder, tuning) for tuning in ("default", "tuned")],
+    }
 
 
 def proven(graph, folder, **options):
@@ -42,6 +48,15 @@ def proven(graph, folder, **options):
     found["notes"] = ours.notes()
     ours.close()
     return found
+
+
+def inferred(graph, folder, tuning):
+    """The errors of a predictor's answers, and where a query's work is."""
+    ours = made(tuning, strategy="model_parallel_inference", devices=2, microbatches=3, precision="float64")
+    proof = prove(ours, graph, SAMPLES, str(folder / "shards-1"))
+    (answer,) = (each for shape, each in ours._traced.items() if shape[0] == SAMPLES)
+    work = sorted({each.device[-5:] for each in answer.graph.get_operations() if each.type in WORK})
+    return {"errors": proof.errors["predict"], "work": work, "notes": ours.notes()}
 
 
 def placed(graph):

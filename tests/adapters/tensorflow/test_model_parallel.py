@@ -44,6 +44,15 @@ def test_layers_their_gradients_and_their_work_lie_where_they_belong(found, smal
     assert {each.split()[1] for each in placed["work"]} == {"CPU:0", "CPU:1"}, "nothing is placed by chance"
 
 
+@pytest.mark.parametrize("case", range(2), ids=["default", "tuned"])
+def test_stages_that_infer_answer_as_the_oracle_and_each_on_its_device(found, case):
+    inferred = found["inferred"][case]
+    assert set(inferred["errors"]) == {"all samples", "one sample", "padded"}
+    assert max(inferred["errors"].values()) < 1e-6
+    assert inferred["work"] == ["CPU:0", "CPU:1"]
+    assert inferred["notes"]["stages"]["microbatches"] == 3
+
+
 def test_the_bubble_is_told_and_the_lone_step_refused(found):
     bubble = found["placed"]["bubble"]
     assert bubble["forward"] > 0
