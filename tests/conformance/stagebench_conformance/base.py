@@ -125,7 +125,8 @@ class Conformance:
         """Several ranks of each strategy that is equivalent to one device with the joined batch; in its last tuning."""
         last = {case.strategy: case for case in self.cases() if case.workload == "mnist_small"}
         strategies = {strategy.name: strategy for strategy in self.it().capabilities.strategies} if last else {}
-        wanted = [case for name, case in last.items() if strategies[name].distributed and self.it().synchronous(case)]
+        trains = [case for case in last.values() if strategies[case.strategy].distributed and not case.infers]
+        wanted = [case for case in trains if self.it().synchronous(case)]
         return [self.spread(case) for case in wanted]
 
     def spread(self, case: Case) -> Case:

@@ -97,7 +97,8 @@ class Measured(Conformance):
         if not self.cases():
             pytest.skip(f"{self.adapter} is not proven against itself")
         cases = self.alone_and_together("sgd")
-        inferring = [(TEXT, case) for case in self.cases() if case.infers][-1:]
+        infers = [case for case in self.cases() if case.infers]
+        inferring = [(TEXT, case) for case in infers if case.strategy == infers[0].strategy][-1:]
         for number, (network, case) in enumerate([(TOKENS, cases[0]), (TEXT, cases[-1]), *inferring]):
             clipped = network is TEXT and self.it().strategy(case).clips
             case = probed(case, self.it(), network).on(clip_norm=float(clipped))
