@@ -17,6 +17,7 @@ from suite.contracts.launcher import Launchers, starters
 from suite.data.sets import kind_of
 from suite.errors import RequestError
 from suite.plan.model import Choice, Written
+from suite.plan.model_servers import serves
 from suite.plan.problems import Problems
 from suite.plugin_errors import ask
 from suite.processes.hosts import here
@@ -179,8 +180,11 @@ def refusal(adapter: Adapter, offered: Capabilities, case: Case, graph: Graph, l
 
 def _by_strategy(adapter: Adapter, strategy: Strategy, case: Case, launchers: Launchers) -> str | None:
     ranks = case.placement.ranks
-    if ranks > 1 and not strategy.distributed:
+    if ranks > 1 and not (strategy.distributed or (strategy.infers and serves(case))):
         instead = f"; it drives several devices from one: devices = {ranks}" if strategy.several_devices else ""
+        instead = (
+            "; on several hosts it answers behind a model server: model_server = ..." if strategy.infers else instead
+        )
         does = "infers" if strategy.infers else "trains"
         return f"{adapter.name}'s strategy {case.strategy!r} {does} on one rank, not on {ranks}{instead}"
     if case.placement.devices > 1 and not strategy.several_devices:

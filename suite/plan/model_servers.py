@@ -79,6 +79,23 @@ def serving_of(case: Case, servers: Servers) -> Serving:
     return rule if delay is None else rule._replace(max_delay_ms=_delay_ms(server, delay))
 
 
+def serves(case: Case) -> bool:
+    """Return whether a model server takes queries of the case."""
+    return SERVER in case.passes and case.serving.model_server != INPROCESS
+
+
+def one_a_host(case: Case) -> str | None:
+    """Return why model servers cannot run on the hosts of a case; None if they can."""
+    ranks, address = case.placement.ranks, case.serving.address
+    if not serves(case) or ranks == 1:
+        return None
+    if address:
+        return f"one rank asks the model server at {address}, not {ranks}; use nodes = 1 and ranks = 1"
+    if case.placement.ranks_per_node > 1:
+        return f"a host has one model server, not {case.placement.ranks_per_node}; use ranks = 1, and more workers"
+    return None
+
+
 def one_at_a_time(case: Case, servers: Servers) -> str | None:
     """Return why a model server does not batch as the case wants; None if it does."""
     server = servers.get(case.serving.model_server)

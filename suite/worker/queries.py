@@ -18,6 +18,7 @@ from suite.worker.job import Measure
 from suite.worker.loop import Loop, Side, Timed
 from suite.worker.messages import HostUse, Pass, ServerUse, Try
 from suite.worker.model_server import Behind
+from suite.worker.one_address import OneAddress
 from suite.worker.pass_kinds import BY_NAME, OFFLINE
 from suite.worker.predictor import Predictor, overlapped
 from suite.worker.ranks import Outbox
@@ -58,6 +59,12 @@ class Loads:
         asking: Asking = Behind(asked, task.serving, task.model_server, outbox.folder)
         if task.serving.address:
             asking = Elsewhere(asked, task.serving, task.model_server)
+        elif self._predictor.setup.world > 1:
+            asking = joined = OneAddress(asked, task.serving, task.model_server, outbox)
+            if self._predictor.setup.rank:
+                with joined.running():
+                    joined.answer()
+                return []
         with asking.running() as server:
             found = tries(server.attempt, server.capacity(), task, seed, outbox.progress)
             return [server.use(), *found]
