@@ -1,8 +1,5 @@
 """Model servers on two hosts behind one address, as `stagebench run` measures them."""
 
-import json
-import os
-import signal
 import subprocess
 import sys
 
@@ -19,13 +16,16 @@ SERVED = {"adapter": "reference", "strategy": "inference", "precision": "float64
 
 
 @pytest.fixture
-def served(laboratory, environment_of, head_node, tmp_path):
-    """Starts a case that mosec serves on both hosts; gives the process."""
+def served(request, laboratory, environment_of, head_node, tmp_path):
+    """Starts a case that mosec serves on both hosts, which is asked for some seconds; gives the process."""
     if haproxy() is None:
         pytest.skip("no HAProxy: apt-get install haproxy")
     hosts, mosec = ",".join(laboratory.layout.hosts), environment_of("mosec")
     asked = {"model_server": "mosec", "bound_share": 0.9, "bound_ms": 5000.0, "batch": 4, "passes": ["server"]}
-    (tmp_path / "plan.toml").write_text(plans.brief({"nodes": 2, "launcher": "ssh", **asked}, **SERVED))
+    sampling = {"seconds": request.param}
+    (tmp_path / "plan.toml").write_text(
+        plans.brief({"nodes": 2, "launcher": "ssh", **asked}, sampling=sampling, **SERVED)
+    )
     options = ("--hosts", hosts, "--python", f"mosec={mosec}", "--no-proofs", "-o", "run", "--json")
     tokens, variables = head_node(sys.executable, "-m", "suite.cli", "run", "plan.toml", *options)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -42,6 +42,7 @@ def record_of(command, folder):
     return record
 
 
+@pytest.mark.parametrize("served", [0.0], indirect=True)
 def test_both_hosts_answer_every_query_and_the_parts_are_whole(served, tmp_path):
     record = record_of(served, tmp_path)
     assert record.outcome == "ok", record.reason
@@ -57,16 +58,19 @@ def test_both_hosts_answer_every_query_and_the_parts_are_whole(served, tmp_path)
     assert all(rank.wire["eth0"].sent_bytes > 0 for rank in record.ranks)
 
 
+@pytest.mark.parametrize("served", [10.0], indirect=True)
 def test_a_server_that_is_killed_on_one_host_ends_the_case_by_name(laboratory, served, tmp_path):
     second = laboratory.layout.hosts[1]
 
     def asked():
         assert served.poll() is None, served.communicate()
-        return any('"try"' in path.read_text() for path in (tmp_path / "run").rglob("rank-0.jsonl"))
+        written = (path.read_text() for path in (tmp_path / "run").rglob("rank-0.jsonl"))
+        return any('"server", "phase": "measure"' in text for text in written)
 
     wait_until(asked)
-    (server, *_) = (each for each in processes(second) if each.cmdline()[1:2] == [PROGRAM])
-    server.kill()
+    commands = {each: " ".join(each.cmdline()) for each in processes(second)}
+    servers = [each for each, line in commands.items() if "mosec_program" in line and "guard" not in line]
+    next(each for each in servers if each.parent() not in servers).kill()
     record = record_of(served, tmp_path)
     assert record.outcome == "crash"
     assert record.reason.startswith(f"rank 1: ServerEnded: the model server mosec on {second} ended with exit code -9")
