@@ -35,6 +35,6 @@ def haproxy() -> Optional[str]:
 
 
 def configuration(address: str, servers: List[str]) -> str:
-    """Return its configuration at an address, in front of others; each is "HOST:PORT"."""
+    """Return its configuration at an address, in front of servers, each "HOST:PORT"."""
     lines = [f"    server rank-{rank} {server}\n" for rank, server in enumerate(servers)]
     return CONFIGURATION.format(address=address) + "".join(lines)
