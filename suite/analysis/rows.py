@@ -156,7 +156,8 @@ class Row:
     @cached_property
     def served(self) -> Served | None:
         """The load `server`; None if no process ran it."""
-        return served({process.round: (process.tries, process.model_server) for process in self.measured})
+        found = {process.round: (process.tries, process.model_server) for process in self.measured}
+        return served(found, self.case.placement.nodes)
 
     @property
     def memory(self) -> list[int]:

@@ -113,6 +113,7 @@ class Served:
     model_server: ServerUse | None
     every: Sequence[Try]  # those of rates that are left out, too
     late: int = 0  # rates that are left out: the generator was late
+    hosts: int = 1  # that answered
 
     @property
     def unanswered(self) -> int:
@@ -167,15 +168,15 @@ class Served:
     def compared(self, at: AtRate, most: int, rule: Serving) -> dict[float, Compared]:
         """Return quantiles at a rate of the first process, measured and by the model: the median, the bounded share.
 
-        The model is given the seconds of batches, of `most` queries at most, at the other rates. It knows neither
-        traces nor servers elsewhere. The bounded share is left out of too few queries, of which LoadGen would give no
-        percentile either.
+        The model is given the seconds of batches, of `most` queries at most, at the other rates. It knows no traces,
+        no servers elsewhere and no second host. The bounded share is left out of too few queries, of which LoadGen
+        would give no percentile either.
         """
         shares = [0.5, *([rule.bound_share] if allowed(at.latencies.size, rule.bound_share) else [])]
         others = [each for other in self.first if other is not at for each in other.tries if each.batches]
         others = others or [each for each in at.tries if each.batches]
         seen, model = self.model_server, None
-        if others and rule.arrivals in ARRIVALS:
+        if others and rule.arrivals in ARRIVALS and self.hosts == 1:
             station = _station(others, most)._replace(delay_s=self.delay_ms(rule) / 1000 if most > 1 else 0.0)
             if seen and seen.gap_s is not None and seen.alone_s is not None:
                 gap = max(0.0, seen.gap_s)
@@ -211,7 +212,7 @@ def _station(tries: Sequence[Try], most: int) -> Station:
     return Station(tuple(typical.tolist()), tuple((spread / spread.mean()).tolist()))
 
 
-def served(found: Mapping[Round, tuple[Sequence[Try], ServerUse | None]]) -> Served | None:
+def served(found: Mapping[Round, tuple[Sequence[Try], ServerUse | None]], hosts: int = 1) -> Served | None:
     """Return the tries of each process together, and their model server; None if none ran the load."""
     # A server that ended before its last try has no use, and what it kept until then is no result.
     ran = {at: (tries, use) for at, (tries, use) in found.items() if tries and (use or not tries[0].lag_s)}
@@ -224,7 +225,7 @@ def served(found: Mapping[Round, tuple[Sequence[Try], ServerUse | None]]) -> Ser
     by_round = {at: kept for at, own in rates.items() if (kept := [each for each in own if not each.late])}
     late = sum(each.late for own in rates.values() for each in own)
     every = [each for tries, _ in ran.values() for each in tries]
-    return Served(by_round, next(server for _, server in ran.values()), every, late)
+    return Served(by_round, next(server for _, server in ran.values()), every, late, hosts)
 
 
 def unanswered(tried: Try) -> int:

@@ -17,6 +17,7 @@ from suite.contracts.launcher import Launchers, starters
 from suite.data.sets import kind_of
 from suite.errors import RequestError
 from suite.plan.model import Choice, Written
+from suite.plan.model_servers import serves
 from suite.plan.problems import Problems
 from suite.plugin_errors import ask
 from suite.processes.hosts import here
@@ -179,8 +180,10 @@ def refusal(adapter: Adapter, offered: Capabilities, case: Case, graph: Graph, l
 
 def _by_strategy(adapter: Adapter, strategy: Strategy, case: Case, launchers: Launchers) -> str | None:
     ranks = case.placement.ranks
-    if ranks > 1 and not strategy.distributed:
+    if ranks > 1 and not (strategy.distributed or (strategy.infers and serves(case))):
         instead = f"; it drives several devices from one: devices = {ranks}" if strategy.several_devices else ""
+        if strategy.infers:
+            instead = "; several hosts answer behind a model server: add the pass 'server' and model_server = ..."
         does = "infers" if strategy.infers else "trains"
         return f"{adapter.name}'s strategy {case.strategy!r} {does} on one rank, not on {ranks}{instead}"
     if case.placement.devices > 1 and not strategy.several_devices:
@@ -191,7 +194,7 @@ def _by_strategy(adapter: Adapter, strategy: Strategy, case: Case, launchers: La
         )
     if strategy.infers and case.data != "synthetic":
         return f"{adapter.name}/{case.strategy} is asked for synthetic samples alone; use data = 'synthetic'"
-    if strategy.infers and ranks > 1 and SERVER in case.passes:
+    if strategy.infers and strategy.distributed and ranks > 1 and SERVER in case.passes:
         return (
             f"the load {SERVER!r}, like a model server, asks a predictor of one process, and {case.strategy} is one of "
             f"{ranks}; leave {SERVER!r} out of passes"

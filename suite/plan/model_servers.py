@@ -12,6 +12,7 @@ from suite.plan.model import Choice
 from suite.text import known, shown
 from suite.worker.case_parts import Serving
 from suite.worker.pass_kinds import SERVER
+from suite.worker.protocols import GRPC
 
 # Of HTTP without TLS: a host, a port, and a path that others are appended to.
 ADDRESS = re.compile(r"http://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\])(:(?P<port>[0-9]{1,5}))?(/[^?#\s]*)?", re.ASCII)
@@ -91,6 +92,25 @@ def serving_of(case: Case, servers: Servers) -> Serving:
     if name not in options:
         return rule
     return rule._replace(max_delay_ms=_delay_ms(server, options.pop(name)), options=options)
+
+
+def serves(case: Case) -> bool:
+    """Return whether a model server takes queries of the case."""
+    return SERVER in case.passes and case.serving.model_server != INPROCESS
+
+
+def one_a_host(case: Case, servers: Servers) -> str | None:
+    """Return why model servers cannot run on the hosts of a case; None if they can."""
+    ranks, address, name = case.placement.ranks, case.serving.address, case.serving.model_server
+    if not serves(case) or ranks == 1:
+        return None
+    if name in servers and servers[name].protocol == GRPC:
+        return f"HAProxy hands on HTTP/1.1, and the model server {name} is asked over gRPC; use nodes = 1"
+    if address:
+        return f"one rank asks the model server at {address}, not {ranks}; use nodes = 1 and ranks = 1"
+    if case.placement.ranks_per_node > 1:
+        return f"a host has one model server, not {case.placement.ranks_per_node}; use ranks = 1, and more workers"
+    return None
 
 
 def one_at_a_time(case: Case, servers: Servers) -> str | None:

@@ -17,7 +17,7 @@ from suite.errors import RequestError
 from suite.files import expanded
 from suite.plan.checks import Names, check_placement, format_of, hosts_of, refusal, refused_format
 from suite.plan.model import WHOLE, Choice, choices, count
-from suite.plan.model_servers import one_at_a_time, server_problems, serving_of
+from suite.plan.model_servers import one_a_host, one_at_a_time, server_problems, serving_of
 from suite.plan.read import Plan
 from suite.plugins import graph_of, model_servers
 from suite.processes.hosts import here
@@ -195,7 +195,7 @@ class _Maker(Names):
         case = case.on(passes=kept or case.passes)
         case = case.on(serving=serving_of(case, self.model_servers))
         server = case.serving.model_server
-        refused = refused or one_at_a_time(case, self.model_servers)
+        refused = refused or one_at_a_time(case, self.model_servers) or one_a_host(case, self.model_servers)
         if refused:
             return Resolved(case, "unsupported", refused)
         if server not in (INPROCESS, *self.model_servers):

@@ -14,11 +14,13 @@ from suite.errors import Unavailable
 from suite.plan.collectives import offers
 from suite.plugin_errors import ask
 from suite.processes.attempt import Attempt, Limits
+from suite.processes.hosts import here
 from suite.processes.interpreters import find
 from suite.processes.launch import Launch, launch_of, started
 from suite.results.records import Declared
 from suite.session.turns import MOST
 from suite.text import grouped
+from suite.worker.haproxy import NO_HAPROXY, haproxy
 from suite.worker.messages import Kernels, Notes, Pass, Phase, Training, Try, of_type
 from suite.worker.pass_kinds import BY_NAME, KERNELS, SERVER, SPEEDS, TRAIN
 
@@ -39,7 +41,9 @@ def launch_of_case(case: Case, interpreters: dict[str, str], bundle_folder: Path
     if case.collective:  # a backend may have an environment of its own
         interpreter = find(offers()[case.collective.backend].needs, interpreters)
     launch = launch_of(case, limits, interpreters, bundle_folder, interpreter)
-    name = case.serving.model_server
+    place, name = case.placement, case.serving.model_server
+    if case.infers and place.nodes > 1 and all(map(here, place.hosts[:1])) and not haproxy():
+        raise Unavailable(NO_HAPROXY)
     server = started(name, interpreters, bundle_folder.with_name(f"model-server-{name}"))
     try:
         return replace(launch, model_server=server, trace=arrival_times(case.serving.arrivals))

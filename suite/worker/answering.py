@@ -9,7 +9,7 @@ import os
 import selectors
 import socket
 import time
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -17,6 +17,34 @@ from suite.worker.arrivals import Asked
 from suite.worker.contract import Unavailable
 from suite.worker.messages import PREDICTOR_PARTS
 from suite.worker.shared_answers import LINE, NUMBER, TIMES, Served, bounds
+
+
+class Seen(NamedTuple):
+    """A host's view of the queries of one task of the generator."""
+
+    batches: List[Tuple[float, int]]  # the predictor's seconds, queries
+    spent: List[float]  # seconds in each of PREDICTOR_PARTS, added up over queries
+    hop_s: float = 0.0  # as `spent`, with them
+    taken_s: float = 0.0  # moments at which workers had answers, added up over queries
+    taken: int = 0  # queries whose answers a worker has taken
+    processes: int = 0  # of the server, after the task
+    resident_bytes: int = 0  # of all of them
+    cpu_s: float = 0.0  # that they spent in the task
+
+    @property
+    def queries(self) -> int:
+        """The queries that reached the predictor."""
+        return sum(count for _, count in self.batches)
+
+    def parts(self) -> Dict[str, float]:
+        """Return the mean seconds of a query in the hop and in the parts of the predictor."""
+        queries = max(1, self.queries)
+        spent = {part: seconds / queries for part, seconds in zip(PREDICTOR_PARTS, self.spent)}
+        return dict(spent, hop=self.hop_s / queries - sum(spent.values()))
+
+    def taken_at(self, queries: int) -> Optional[float]:
+        """Return the mean moment at which workers had the answers to these queries; None if they had others, too."""
+        return self.taken_s / queries if 0 < queries == self.taken == self.queries else None
 
 
 class Answering:
@@ -36,25 +64,17 @@ class Answering:
 
     def begin(self) -> None:
         """Forget what was measured."""
-        self.batches: List[Tuple[float, int]] = []  # the predictor's seconds, queries
+        self._batches: List[Tuple[float, int]] = []
         self._open: Dict[int, Tuple[float, float, int]] = {}  # by place: begin and end of its last batch, queries
-        self._taken_s = self._hop_s = 0.0  # moments, and seconds, added up over queries
-        self._taken = 0  # queries whose answers a worker has taken
+        self._taken_s = self._hop_s = 0.0
+        self._taken = 0
         self._asked.spent = [0.0] * len(PREDICTOR_PARTS)
 
-    def parts(self) -> Dict[str, float]:
-        """Return the mean seconds of a query in the hop and in the parts of the predictor."""
+    def seen(self) -> Seen:
+        """Return what was measured."""
         for place in list(self._open):
             self._close(place)
-        queries = max(1, sum(count for _, count in self.batches))
-        spent = {part: seconds / queries for part, seconds in zip(PREDICTOR_PARTS, self._asked.spent)}
-        return dict(spent, hop=self._hop_s / queries - sum(spent.values()))
-
-    def taken_at(self, queries: int) -> Optional[float]:
-        """Return the mean moment at which workers had the answers to these queries; None if they had others, too."""
-        return (
-            self._taken_s / queries if 0 < queries == self._taken == sum(count for _, count in self.batches) else None
-        )
+        return Seen(self._batches, self._asked.spent, self._hop_s, self._taken_s, self._taken)
 
     def _accept(self, listener: socket.socket) -> None:
         link, _ = listener.accept()
@@ -90,7 +110,7 @@ class Answering:
         found = np.ascontiguousarray(self._asked.answers(asked.reshape((count,) + samples.shape[1:])))
         self._memory[middle : middle + count * self._told.answer_bytes] = found.reshape(-1).view(np.uint8)
         done = time.perf_counter()
-        self.batches.append((done - begin, count))
+        self._batches.append((done - begin, count))
         self._open[place] = (max(handed, self._free_at), done, count)
         self._free_at = done
         link.sendall(NUMBER.pack(count))

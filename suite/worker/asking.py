@@ -48,6 +48,8 @@ Own = TypeVar("Own", bound="Asking")
 class Asking:
     """A model server, and the generator that asks it."""
 
+    _hosts = 1  # that answer
+
     def __init__(self, asked: Asked, rule: Serving, server: ModelServer) -> None:
         self._asked, self._rule, self._server = asked, rule, server
         self._selector = selectors.DefaultSelector()
@@ -66,6 +68,7 @@ class Asking:
                 address = self._reach(folder, ends)
                 self._start_generator(folder, address, cores[-1], ends)
                 self._wait_until_ready()
+                self._join_hosts(folder, cores[-1], ends)
                 yield self
             self._check_gone()
         finally:
@@ -80,6 +83,9 @@ class Asking:
     def _wait_until_ready(self) -> None:
         """Return once a query is answered rightly."""
         raise NotImplementedError
+
+    def _join_hosts(self, folder: str, core: int, ends: contextlib.ExitStack) -> None:
+        """Put other hosts' servers behind one address with this one, which is ready; the generator has the core."""
 
     def _watch(self) -> None:
         """Look whether the server still runs: ServerEnded if not. Called every second, at least."""
@@ -103,7 +109,7 @@ class Asking:
 
     def capacity(self) -> float:
         """Return the most answers/s of closed loops, up to two full batches a worker."""
-        most, queries = 2 * self._asked.predictor.setup.batch * self._rule.workers, 1
+        most, queries = 2 * self._asked.predictor.setup.batch * self._rule.workers * self._hosts, 1
         while True:
             found = self._closed_loop(queries, CLOSED_S)
             answers = found["latency_s"]
@@ -168,6 +174,11 @@ class Asking:
         assert self._generator.stdout is not None
         self._selector.register(self._generator.stdout.fileno(), selectors.EVENT_READ, self._result)
         ends.callback(end, self._generator)
+
+    def _end_generator(self) -> None:
+        assert self._generator.stdout is not None
+        self._selector.unregister(self._generator.stdout)
+        end(self._generator)
 
     def _do(self, task: Dict[str, Any], patience_s: float) -> Dict[str, Any]:
         """Run a task of the generator; ServerEnded if the server ends."""

@@ -33,7 +33,7 @@ class CommonClock:
         self._rank = rank
         self._maximum = maximum
         self._clock = clock
-        self._one_kernel = _is_one_kernel(maximum)
+        self._one_kernel = is_one_kernel(maximum)
         self.offset = 0.0  # seconds to add to this rank's clock
         self.error = 0.0  # of `now`, on the rank that knows it least: half of the range that the questions left
         self._answer = 0.0  # seconds from asking to the answer, at best, on the rank that waits longest
@@ -88,7 +88,7 @@ def wait_until(at: float, clock: Callable[[], float] = time.perf_counter) -> flo
     return now - at
 
 
-def _is_one_kernel(maximum: Callable[[float], float]) -> bool:
+def is_one_kernel(maximum: Callable[[float], float]) -> bool:
     """Return whether all ranks run under one kernel, and in one time namespace.
 
     The largest of their marks is then the smallest, too.

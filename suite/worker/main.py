@@ -21,6 +21,7 @@ from suite.worker.machine import machine
 from suite.worker.member import Member
 from suite.worker.memory_limit import limit_memory
 from suite.worker.network import connections
+from suite.worker.predictor import Predictor
 from suite.worker.ranks import Outbox, Rank, own_rank
 from suite.worker.tasks import RUN, Diverged
 from suite.worker.variables import THREADS, Variables, arithmetic, digest, settings, written
@@ -158,6 +159,8 @@ def join(made: Member, group: Group, outbox: Outbox, began: float) -> None:
     """
     outbox.send(messages.Phase("join"))
     joined = made.start()
+    if isinstance(made, Predictor):
+        joined = made.meet(joined)
     # Settings again: joining may have set more of them, such as the network interface.
     seen = {**settings(os.environ, group.variables), **written()}
     driven = gpus.driven(made.setup)

@@ -9,7 +9,7 @@ import json
 import socket
 import struct
 import time
-from typing import Dict, List, Optional, Tuple
+from typing import Callable, Dict, List, Optional, Tuple
 
 Address = Tuple[str, int]
 
@@ -106,10 +106,14 @@ class Meeting:
         """The address of this rank on the route to rank 0."""
         return self._peers[0].getsockname()[0] if self._rank else self._address[0]
 
-    def exchange(self, value: str) -> List[str]:
-        """Return the values of all ranks, in the ranks' order."""
+    def exchange(self, value: str, wait: Callable[[socket.socket], None] = lambda rank_0: None) -> List[str]:
+        """Return the values of all ranks, in the ranks' order.
+
+        A rank may `wait` otherwise than in here until the connection to rank 0 has something to read.
+        """
         if self._rank:
             self._send_text(0, value)
+            wait(self._peers[0])
             found: List[str] = json.loads(self._text(0))
             return found
         found = [value] + [self._text(rank) for rank in self._peers]

@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, List, Tuple
 
 import numpy as np
 
-from suite.worker.answering import Answering
+from suite.worker.answering import Answering, Seen
 from suite.worker.arrivals import Asked
 from suite.worker.asking import PATIENCE_S, Address, Asking, end
 from suite.worker.case_parts import Serving
@@ -40,6 +40,7 @@ class Behind(Asking):
     def __init__(self, asked: Asked, rule: Serving, server: ModelServer, output: str) -> None:
         super().__init__(asked, rule, server)
         self._log = os.path.join(output, "model-server.log")
+        self._host = HOST
         self._spent = (0.0, 0.0)  # CPU seconds of the server, and seconds, of all tasks
 
     # --- start -----------------------------------------------------------------
@@ -48,13 +49,13 @@ class Behind(Asking):
         self._listen(folder, ends)
         self._start_server(folder, ends)
         ends.callback(self._hang_up)  # before the server ends, whose workers may wait for an answer
-        return Address(HOST, self._told.port, self._server.path)
+        return Address(self._host, self._told.port, self._server.path)
 
     def _listen(self, folder: str, ends: contextlib.ExitStack) -> None:
         rule, asked = self._rule, self._asked
         query, answer = asked.samples[0], asked.right[0]
         self._told = Served(
-            host=HOST,
+            host=self._host,
             port=free_port(),
             batch=asked.predictor.setup.batch,
             max_delay_ms=rule.max_delay_ms,
@@ -109,20 +110,22 @@ class Behind(Asking):
 
     def capacity(self) -> float:
         """Return the most answers/s of closed loops, up to two full batches a worker, after single queries."""
-        for size in self._asked.sizes:  # compiled now
-            self._asked.answers(self._asked.batch(range(size)))
+        self._compile()
         own = []
         for _ in range(TURNS):
             found = self._closed_loop(1, SINGLE_S)
             own.append(float(np.median(found["latency_s"])) - self._predictor_s(np.median))
         self._alone_s = min(own) - self._delay_s()
         most = super().capacity()
-        self._gap_s = self._wall_s / len(self._answering.batches) - self._predictor_s(np.mean)
+        self._gap_s = self._hosts * self._wall_s / len(self._seen.batches) - self._predictor_s(np.mean)
         return most
+
+    def _compile(self) -> None:
+        for size in self._asked.sizes:
+            self._asked.answers(self._asked.batch(range(size)))
 
     def use(self) -> ServerUse:
         """Return what was seen of the server; after all tries."""
-        processes, resident, _ = _used(self._process.pid)
         cores = self._spent[0] / max(self._spent[1], 1e-9)
         return ServerUse(
             self._server.name,
@@ -133,8 +136,8 @@ class Behind(Asking):
             since_arrival=self._server.since_arrival,
             alone_s=self._alone_s,
             gap_s=self._gap_s,
-            processes=processes,
-            resident_bytes=resident,
+            processes=self._seen.processes,
+            resident_bytes=self._seen.resident_bytes,
             cores=cores,
         )
 
@@ -147,23 +150,35 @@ class Behind(Asking):
 
     def _asked_for(self, task: Dict[str, Any]) -> Dict[str, Any]:
         """Run a task; ServerEnded if more queries are answered than reached the predictor."""
-        self._answering.begin()
-        _, _, before = _used(self._process.pid)
+        self._begin()
         found = super()._asked_for(task)
-        _, _, after = _used(self._process.pid)
+        self._seen = seen = self._collected()
         self._wall_s = float(found["wall_s"])
-        self._spent = (self._spent[0] + max(0.0, after - before), self._spent[1] + self._wall_s)
-        reached, answers = sum(count for _, count in self._answering.batches), len(found["latency_s"])
-        if reached < answers:
-            self._fail(f"gave {answers} answers to queries of which {reached} reached the predictor: it has a cache")
+        self._spent = (self._spent[0] + seen.cpu_s, self._spent[1] + self._wall_s)
+        answers = len(found["latency_s"])
+        if seen.queries < answers:
+            self._fail(
+                f"gave {answers} answers to queries of which {seen.queries} reached the predictor: it has a cache"
+            )
         return found
 
+    def _begin(self) -> None:
+        self._answering.begin()
+        _, _, self._cpu_s = _used(self._process.pid)
+
+    def _collected(self) -> Seen:
+        """Return what was seen since `_begin`."""
+        processes, resident, cpu_s = _used(self._process.pid)
+        return self._answering.seen()._replace(
+            processes=processes, resident_bytes=resident, cpu_s=max(0.0, cpu_s - self._cpu_s)
+        )
+
     def _predictor_s(self, mean: Callable[[List[float]], Any]) -> float:
-        return float(mean([seconds for seconds, _ in self._answering.batches]))
+        return float(mean([seconds for seconds, _ in self._seen.batches]))
 
     def attempt(self, rate: float, due: np.ndarray) -> Try:
         """Have the generator send queries at these times."""
-        found, batches = super().attempt(rate, due), self._answering.batches
+        found, batches = super().attempt(rate, due), self._seen.batches
         return found._replace(batches=[count for _, count in batches], batch_s=[seconds for seconds, _ in batches])
 
     def _parts(self, found: Dict[str, Any], due: np.ndarray) -> Dict[str, float]:
@@ -171,8 +186,8 @@ class Behind(Asking):
         latency_s = sum(latencies) / max(len(latencies), 1)
         parts = dict.fromkeys(PARTS_BEHIND, 0.0)
         if latencies:
-            parts.update(self._answering.parts(), lag=float(np.mean(found["lag_s"])))
-        taken_at = self._answering.taken_at(len(latencies)) if len(latencies) == len(due) else None
+            parts.update(self._seen.parts(), lag=float(np.mean(found["lag_s"])))
+        taken_at = self._seen.taken_at(len(latencies)) if len(latencies) == len(due) else None
         if taken_at is not None:
             parts["back"] = found["begin_s"] + float(np.mean(due)) + latency_s - taken_at
         return dict(parts, server=latency_s - sum(parts.values()))
@@ -191,7 +206,7 @@ class Behind(Asking):
 
     def _check_gone(self) -> None:
         with socket.socket() as probe:
-            if probe.connect_ex((HOST, self._told.port)) == 0:
+            if probe.connect_ex((self._host, self._told.port)) == 0:
                 self._fail(f"has ended, and something still listens at its port {self._told.port}")
 
     def _fail(self, what: str) -> None:

@@ -1,6 +1,6 @@
 """The contract of the worker side for inference: the methods of an adapter's predictor.
 
-Order of calls, in the one process of a case, or in each of those that hold a network together:
+Order of calls, in the one process of a case, in each of those that hold a network together, or in one on each host:
 
     start -> load -> any number of queries -> close
 
@@ -14,10 +14,13 @@ from typing import Any, Iterable, Iterator
 
 import numpy as np
 
+from suite.worker.contract import Joined
 from suite.worker.evidence import SEED, Oracle, meta_of
 from suite.worker.feed import synthetic
+from suite.worker.meeting import Meeting
 from suite.worker.member import Member
 from suite.worker.messages import Proof, ProofLosses
+from suite.worker.rendezvous import meeting_place
 from suite.worker.trainer import Arrays
 from workloads import weights
 from workloads.graph import Graph
@@ -27,6 +30,14 @@ class Predictor(Member):
     """Answers queries with a trained network, on the framework's own fastest path; `setup.batch` is the usual query."""
 
     compiles = False  # whether it compiles for each number of samples: queries are then filled up to few numbers
+
+    def meet(self, joined: Joined) -> Joined:
+        """Meet the other hosts' predictors, of which none needs another, unless `start` has; called after it."""
+        rank, world = self.setup.rank, self.setup.world
+        if joined.world == world:
+            return joined
+        self.group = Meeting(rank, world, meeting_place("predictors"))
+        return joined._replace(rank=rank, world=world, transport="tcp")
 
     @abstractmethod
     def load(self, graph: Graph, tensors: Arrays) -> None:

@@ -18,6 +18,7 @@ from suite.worker.job import Measure
 from suite.worker.loop import Loop, Side, Timed
 from suite.worker.messages import HostUse, Pass, ServerUse, Try
 from suite.worker.model_server import Behind
+from suite.worker.one_address import OneAddress
 from suite.worker.pass_kinds import BY_NAME, OFFLINE
 from suite.worker.predictor import Predictor, overlapped
 from suite.worker.ranks import Outbox
@@ -59,7 +60,17 @@ class Loads:
             yield from tries(inside.attempt, inside.capacity(), task, seed, outbox.progress)
             return
         rule, own = task.serving, task.model_server
-        asking: Asking = Elsewhere(asked, rule, own) if rule.address else Behind(asked, rule, own, outbox.folder)
+        asking: Asking
+        if rule.address:
+            asking = Elsewhere(asked, rule, own)
+        elif self._predictor.setup.world > 1:
+            asking = joined = OneAddress(asked, rule, own, outbox)
+            if self._predictor.setup.rank:
+                with joined.running():
+                    joined.answer()
+                return
+        else:
+            asking = Behind(asked, rule, own, outbox.folder)
         with asking.running() as server:
             yield from tries(server.attempt, server.capacity(), task, seed, outbox.progress)
             yield server.use()

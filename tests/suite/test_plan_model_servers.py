@@ -96,3 +96,21 @@ def test_ids_of_cases_without_an_address_or_options_stay():
     assert serving_of(case, model_servers()) == rule
     kept = case.on(serving=rule._replace(address="", options={}))
     assert kept.id == case.id != case.on(serving=rule._replace(options={"capacity": 9})).id
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('nodes = 2\nmodel_server = "mosec"\n', None),
+        ("nodes = 2\n", "several hosts"),
+        ('nodes = 2\nmodel_server = "triton-grpc"\n', "HTTP/1.1"),
+        ('ranks = 2\nmodel_server = "mosec"\n', "workers"),
+        (f"nodes = 2\n{THERE}", "http://there:8501/v1/models/net"),
+    ],
+)
+def test_several_hosts_have_a_server_of_ours_each(plan_file, text, words):
+    (found,) = resolve(
+        load(plan_file(HEAD + 'hosts = ["a", "b"]\n' * ("nodes" in text) + text)), adapters(), launchers(), workloads()
+    )
+    assert found.outcome == (words and "unsupported")
+    assert words is None or words in found.reason

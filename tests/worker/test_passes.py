@@ -211,7 +211,7 @@ def test_what_has_nothing_to_measure_is_skipped(sampling, name, feed, world, rea
 
 @pytest.mark.parametrize("one_kernel", [True, False])
 def test_ranks_say_when_the_staged_steps_were_on_one_clock(sampling, monkeypatch, one_kernel):
-    monkeypatch.setattr(common_clock, "_is_one_kernel", lambda maximum: one_kernel)
+    monkeypatch.setattr(common_clock, "is_one_kernel", lambda maximum: one_kernel)
     shared = wires.Threads(2)
 
     def live(rank):
