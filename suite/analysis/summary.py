@@ -161,10 +161,9 @@ def read_processes(folder: RunFolder, cases: Collection[str], method: int) -> It
     workers = min(cores(), MAX_WORKERS, len(chunks))
     done = 0
     if len(names) >= PARALLEL_FROM and workers > 1:
-        pool = ProcessPoolExecutor(
-            workers, multiprocessing.get_context("spawn"), _begin_worker, (folder.path, frozenset(cases), method)
-        )
+        pool, begun = None, (folder.path, frozenset(cases), method)
         try:
+            pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin_worker, begun)
             with _safe_path():
                 results = pool.map(_work, chunks)
             for chunk, (processes, invalid) in zip(chunks, results, strict=True):
@@ -179,7 +178,8 @@ def read_processes(folder: RunFolder, cases: Collection[str], method: int) -> It
         ):  # a worker ended: this process reads the rest
             pass
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            if pool is not None:
+                pool.shutdown(wait=False, cancel_futures=True)
     for chunk in chunks[done:]:
         yield from _processes(folder, cases, method, chunk)
 
