@@ -30,9 +30,12 @@ that were removed, and a value that was changed wherever it is kept, with new di
 IGNORED = "*/*/report/\n*/*/export/\n*.partial\n.lock\n"
 # Not from a registry: stagebench is in none, and whoever took its name there would run code in the workflow.
 INSTALLING = 'pip install "${STAGEBENCH:?set this variable of the repository to what pip installs: git+https://...}"'
+# A template has no run yet. Else a run that is left out makes the job fail, and the others are published.
+WITH_RUNS = "${{ !cancelled() && hashFiles('**/run.json') != '' }}"
 # From the default branch, whatever its name is.
 DEPLOYED = (
-    "${{ !cancelled() && github.event_name == 'push' && github.ref_name == github.event.repository.default_branch }}"
+    "${{ !cancelled() && needs.pages.outputs.site == 'success' && github.event_name == 'push' && "
+    "github.ref_name == github.event.repository.default_branch }}"
 )
 OWN = Path(__file__).resolve().parents[2]  # the clone that this code runs from, or an environment's site-packages
 
@@ -61,8 +64,8 @@ def workflow_of(directory: Path, docs: Path | None = None, address: str = "") ->
     root = next((folder for folder in (place, *place.parents) if (folder / ".git").exists()), None)
     if root is None:
         raise RequestError(
-            f"{directory} lies in no Git repository, so no workflow could publish it; move it into one, or leave "
-            "--workflow out"
+            f"{directory} lies in no Git repository, so no workflow could publish it; begin one (`git init`), or name "
+            "a folder in one"
         )
     beside = ("--docs", _within(root, docs)) if docs else ()
     # The site is outside the checkout: a folder `site` in it is the repository's own.
@@ -71,11 +74,18 @@ def workflow_of(directory: Path, docs: Path | None = None, address: str = "") ->
         {"uses": "actions/checkout@v4"},
         {"uses": "actions/setup-python@v5", "with": {"python-version": "3.13"}},
         {"run": "pip install ."} if root == OWN else _with_variable("STAGEBENCH", INSTALLING),
-        {"run": line + quoted(address)} if address else _with_variable("PAGES_ADDRESS", f'{line}"$PAGES_ADDRESS"'),
-        # A run that is left out makes the job fail, and the others are published.
+        {
+            **(
+                {"run": line + quoted(address)}
+                if address
+                else _with_variable("PAGES_ADDRESS", f'{line}"$PAGES_ADDRESS"')
+            ),
+            "if": WITH_RUNS,
+        },
         {
             "uses": "actions/upload-pages-artifact@v3",
-            "if": "${{ !cancelled() }}",
+            "id": "site",
+            "if": WITH_RUNS,
             "with": {"path": "${{ runner.temp }}/site"},
         },
     ]
@@ -84,7 +94,11 @@ def workflow_of(directory: Path, docs: Path | None = None, address: str = "") ->
         "on": ["push", "pull_request"],
         "permissions": {"contents": "read"},
         "jobs": {
-            "pages": {"runs-on": "ubuntu-latest", "steps": steps},
+            "pages": {
+                "runs-on": "ubuntu-latest",
+                "outputs": {"site": "${{ steps.site.outcome }}"},
+                "steps": steps,
+            },
             "deploy": {
                 "needs": "pages",
                 "if": DEPLOYED,

@@ -12,6 +12,7 @@ from reports.site import workflow
 from reports.site.workflow import PLACE, workflow_of
 from suite.errors import RequestError
 from tests.reports.made_run import MadeRun, case_of
+from tests.support.errors import raising
 
 HOSTILE = (
     *("results; id", "a\nb", 'it\'s "quoted"', "a: b # c", "$(id)", "`id`", "$HOME", "-o", "* [x] {y} & !z"),
@@ -36,6 +37,11 @@ def steps(text: str) -> list[dict[str, Any]]:
     assert document["permissions"] == {"contents": "read"}, "a stranger's pull request writes nothing"
     assert "github.ref_name == github.event.repository.default_branch" in deploy["if"]
     assert "github.event_name == 'push'" in deploy["if"]
+    # A template has no run, and no site.
+    upload = next(each for each in found if each.get("id") == "site")
+    assert pages["outputs"] == {"site": "${{ steps.site.outcome }}"}
+    assert "needs.pages.outputs.site == 'success'" in deploy["if"]
+    assert found[3]["if"] == upload["if"] == workflow.WITH_RUNS
     assert [next(iter(each)) for each in found] == ["uses", "uses", "run", "run", "uses"]
     return found
 
@@ -72,7 +78,7 @@ def test_folders_are_named_as_at_the_repository_s_root(repository: Path, monkeyp
 
 
 def test_what_the_repository_does_not_hold_is_refused(repository: Path, tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match=r"lies in no Git repository.*move it into one, or leave --workflow out"):
+    with raising(RequestError, tmp_path / "results"):
         workflow_of(tmp_path / "results")
     with pytest.raises(RequestError, match=r"built does not lie in .*repository, whose workflow publishes it"):
         workflow_of(repository / "results", tmp_path / "built")
