@@ -128,7 +128,7 @@ class Answering:
 
     def _times(self, place: int) -> Tuple[float, float]:
         start, _, _ = bounds(self._told, place)
-        begin, taken = TIMES.unpack_from(self._memory, start - LINE)
+        begin, taken = TIMES.unpack_from(self._memory.data, start - LINE)
         return begin, taken
 
 
