@@ -268,7 +268,8 @@ def _models(rows: Sequence[Row]) -> Content:
         for at in row.served.first if row.served else ():
             found = row.served.compared(at, row.case.batch, row.case.serving) if row.served else {}
             pairs = [found.get(share) or (None, None) for share in (0.5, row.case.serving.bound_share)]
-            cells = ["" if value is None else milliseconds(value) for pair in pairs for value in pair]
+            values = [value for pair in pairs for value in pair]
+            cells = ["" if value is None or math.isinf(value) else milliseconds(value) for value in values]
             if cells[1]:
                 lines.append([f"{number(at.rate)}/s{' given up' * at.saturated}", *cells])
         bodies += [Body(lines, name.words)] * bool(lines)

@@ -182,7 +182,7 @@ def _by_strategy(adapter: Adapter, strategy: Strategy, case: Case, launchers: La
     ranks = case.placement.ranks
     if ranks > 1 and not (strategy.distributed or (strategy.infers and serves(case))):
         instead = f"; it drives several devices from one: devices = {ranks}" if strategy.several_devices else ""
-        if strategy.infers:
+        if strategy.infers and not instead:
             instead = "; several hosts answer behind a model server: add the pass 'server' and model_server = ..."
         does = "infers" if strategy.infers else "trains"
         return f"{adapter.name}'s strategy {case.strategy!r} {does} on one rank, not on {ranks}{instead}"

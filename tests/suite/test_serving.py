@@ -9,7 +9,9 @@ import pytest
 from suite.analysis.queueing import Station, latencies
 from suite.analysis.serving import served
 from suite.worker.case_parts import Serving
-from suite.worker.messages import Try
+from suite.worker.messages import ServerUse, Try
+
+USE = ServerUse("mosec", "1.0", [])
 
 
 @pytest.mark.parametrize("load", [0.3, 0.7])
@@ -32,7 +34,7 @@ def tries(rate, seconds, answered=64, **more):
 
 
 def keeping(*found, **rule):
-    found = served({("a", 0): (found, None)}).keeping(Serving(bound_share=0.9, **rule))
+    found = served({("a", 0): (found, USE)}).keeping(Serving(bound_share=0.9, **rule))
     return found and (found.rate.value, found.at_least)
 
 
@@ -65,37 +67,37 @@ def test_a_query_without_an_answer_is_infinitely_late():
     lost = tries(100, 0.01, answered=50, refused=14, **lags)
     assert keeping(lost, bound_ms=30) is None
     assert keeping(tries(100, 0.01, **lags), bound_ms=30) == (100, True)
-    assert served({("a", 0): ([lost], None)}).unanswered == 14
+    assert served({("a", 0): ([lost], USE)}).unanswered == 14
 
 
 @pytest.mark.parametrize(("lag", "seconds", "kept"), [(4e-4, 0.01, 1), (6e-4, 0.01, 0), (4e-4, 0.003, 0)])
 def test_rates_whose_queries_were_sent_late_are_left_out(lag, seconds, kept):
-    found = served({("a", 0): ([tries(100, seconds, lag_s=[lag] * 64)], None)})
+    found = served({("a", 0): ([tries(100, seconds, lag_s=[lag] * 64)], USE)})
     assert (len(found.first), found.late) == (kept, 1 - kept)
 
 
 def test_the_model_is_given_the_batches_at_the_other_rates():
-    found = served({("a", 0): ([tries(10, 0.02), tries(20, 0.01)], None)})
+    found = served({("a", 0): ([tries(10, 0.02), tries(20, 0.01)], USE)})
     slow, quick = (found.compared(at, 1, Serving(bound_share=0.9))[0.5] for at in found.first)
     assert (slow.measured, quick.measured) == (0.02, 0.01)
     assert (slow.predicted, quick.predicted) == (pytest.approx(0.01), pytest.approx(0.02))
 
 
 def test_goodput_counts_right_answers_within_the_bound():
-    found = served({("a", 0): ([tries(100, 0.01), tries(200, 0.02), tries(400, 0.01, wrong=14, compared=64)], None)})
+    found = served({("a", 0): ([tries(100, 0.01), tries(200, 0.02), tries(400, 0.01, wrong=14, compared=64)], USE)})
     assert found.goodput(Serving(bound_ms=15)) == {100: 64.0, 200: 0.0, 400: 50.0}
 
 
 def test_a_percentile_of_too_few_queries_is_not_compared_with_the_model():
-    found = served({("a", 0): ([tries(10, 0.02), tries(20, 0.01)], None)})
+    found = served({("a", 0): ([tries(10, 0.02), tries(20, 0.01)], USE)})
     assert set(found.compared(found.first[0], 1, Serving(bound_share=0.99))) == {0.5}
     many = tries(10, 0.02)._replace(latency_s=[0.02] * 662, scheduled=662)
-    found = served({("a", 0): ([many, tries(20, 0.01)], None)})
+    found = served({("a", 0): ([many, tries(20, 0.01)], USE)})
     assert set(found.compared(found.first[0], 1, Serving(bound_share=0.99))) == {0.5, 0.99}
 
 
 def test_parts_of_tries_that_tell_all_of_them_add_up_to_the_latency():
     whole = tries(100, 0.01)._replace(stage_s={"lag": 0.001, "server": 0.004, "forward": 0.002, "back": 0.003})
     other = tries(100, 0.03)._replace(stage_s={"lag": 0.001, "server": 0.027, "forward": 0.002})
-    (at,) = served({("a", 0): ([whole, other], None)}).first
+    (at,) = served({("a", 0): ([whole, other], USE)}).first
     assert at.stages == whole.stage_s

@@ -179,7 +179,7 @@ def test_what_seldom_exchanges_or_hands_on_activations_has_no_share_of_the_wire(
         (
             "tensorflow",
             {"multiworker_mirrored", "parameter_server"},
-            {"mirrored", "keras_fit", "coordinator", "model_parallel"},
+            {"mirrored", "keras_fit", "coordinator", "model_parallel", "model_parallel_inference"},
         ),
     ],
 )
