@@ -5,7 +5,8 @@ A name is imported when it is used, so that `import stagebench` takes millisecon
 
 import sys
 from importlib import import_module
-from os.path import abspath, dirname
+from importlib.util import find_spec
+from os.path import abspath, dirname, isdir, join
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ def __getattr__(name: str) -> object:
 def _import_own() -> None:
     """Import the packages that stagebench consists of, whatever else the user's folder calls by their names."""
     own = dirname(abspath(__file__))
+    if not isdir(join(own, "suite")):  # an editable installation, which has a copy of this file alone
+        found = find_spec("suite")
+        own = dirname(dirname(abspath(found.origin or own))) if found else own
     sys.path.insert(0, own)
     try:
         for name in ("suite", "adapters", "cluster", "reports", "workloads"):
