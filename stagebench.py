@@ -3,17 +3,21 @@
 A name is imported when it is used, so that `import stagebench` takes milliseconds. Oldest Python of this file: 3.6.
 """
 
+import os
 import sys
 from importlib import import_module
 from importlib.util import find_spec
 from os.path import abspath, dirname, isdir, join
 from typing import TYPE_CHECKING
 
+# In a clone and in a bundle the packages are next to this file, in a wheel below it: __init__.py's own folder.
+__path__ = [os.path.dirname(os.path.abspath(__file__))]
+
 if TYPE_CHECKING:
-    from reports.exports.sheet import frame
-    from suite import __version__
-    from suite.api.functions import cases, compare, links, open_run, plan, predict, rows, run
-    from suite.errors import Interrupted, RequestError, StagebenchError, StoreError, Unavailable
+    from stagebench.reports.exports.sheet import frame
+    from stagebench.suite import __version__
+    from stagebench.suite.api.functions import cases, compare, links, open_run, plan, predict, rows, run
+    from stagebench.suite.errors import Interrupted, RequestError, StagebenchError, StoreError, Unavailable
 
 __all__ = [
     "Interrupted",
@@ -39,8 +43,14 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'stagebench' has no attribute {name!r}")
     _import_own()
-    home = "suite.errors" if name[0].isupper() else "suite" if name == "__version__" else "suite.api.functions"
-    return getattr(import_module("reports.exports.sheet" if name == "frame" else home), name)
+    home = (
+        "stagebench.suite.errors"
+        if name[0].isupper()
+        else "stagebench.suite"
+        if name == "__version__"
+        else "stagebench.suite.api.functions"
+    )
+    return getattr(import_module("stagebench.reports.exports.sheet" if name == "frame" else home), name)
 
 
 def _import_own() -> None:

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from suite.contracts.case import Placement
-from suite.contracts.launcher import FailurePatterns, RankVariables
-from suite.errors import Unavailable
-from suite.processes.query import ask
-from suite.text import command_line
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.contracts.launcher import FailurePatterns, RankVariables
+from stagebench.suite.errors import Unavailable
+from stagebench.suite.processes.query import ask
+from stagebench.suite.text import command_line
 
 SETTING = "STAGEBENCH_MPIEXEC"
 SECONDS = 30.0

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from cluster.nodes import CheckedLauncher
-from suite.contracts.case import Placement
-from suite.contracts.hooks import hookimpl
-from suite.contracts.launcher import Launcher, Process, Request
-from suite.errors import Unavailable
-from suite.processes.hosts import LOOPBACK, here
+from stagebench.cluster.nodes import CheckedLauncher
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.contracts.hooks import hookimpl
+from stagebench.suite.contracts.launcher import Launcher, Process, Request
+from stagebench.suite.errors import Unavailable
+from stagebench.suite.processes.hosts import LOOPBACK, here
 
 
 class Local(CheckedLauncher):

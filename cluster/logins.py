@@ -3,7 +3,7 @@
 Logins are those of ssh without a password, or of a program that is used like it: PROGRAM HOST COMMAND.
 
 An engine or a controller that was killed, or whose link was cut, leaves its ranks on other hosts behind: they wait for
-it. So a login is a lifeline with a guard (`suite.worker.guard`) at each end, and what runs behind the far one ends when
+it. So a login is a lifeline with a guard (`stagebench.suite.worker.guard`) at each end, and what runs behind the far one ends when
 nothing comes through the login any more.
 """
 
@@ -15,11 +15,11 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from suite.contracts.engine_messages import FILE
-from suite.contracts.launcher import LOGINS, Request
-from suite.errors import RequestError, Unavailable
-from suite.processes.query import UNSET, ask, last_words
-from suite.worker import guard
+from stagebench.suite.contracts.engine_messages import FILE
+from stagebench.suite.contracts.launcher import LOGINS, Request
+from stagebench.suite.errors import RequestError, Unavailable
+from stagebench.suite.processes.query import UNSET, ask, last_words
+from stagebench.suite.worker import guard
 
 AGENT = "STAGEBENCH_LAUNCH_AGENT"
 # Never a question; a host that does not exist, or is lost, is noticed within 15 seconds.

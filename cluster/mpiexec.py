@@ -5,19 +5,19 @@ import tempfile
 import uuid
 from pathlib import Path
 
-from cluster import logins
-from cluster.dialects import Dialect, filled, find, knobs
-from cluster.local import rendezvous, sidecars
-from cluster.nodes import CheckedLauncher, check_hosts, meeting_address
-from suite.contracts.case import Placement
-from suite.contracts.hooks import hookimpl
-from suite.contracts.launcher import Launcher, Process, Request
-from suite.errors import Unavailable
-from suite.processes.hosts import here
+from stagebench.cluster import logins
+from stagebench.cluster.dialects import Dialect, filled, find, knobs
+from stagebench.cluster.local import rendezvous, sidecars
+from stagebench.cluster.nodes import CheckedLauncher, check_hosts, meeting_address
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.contracts.hooks import hookimpl
+from stagebench.suite.contracts.launcher import Launcher, Process, Request
+from stagebench.suite.errors import Unavailable
+from stagebench.suite.processes.hosts import here
 
 
 class Mpiexec(CheckedLauncher):
-    """Starts one mpiexec for the whole group, with the options of its dialect (`cluster.dialects`)."""
+    """Starts one mpiexec for the whole group, with the options of its dialect (`stagebench.cluster.dialects`)."""
 
     name = "mpiexec"
     title = "an MPI's mpiexec"

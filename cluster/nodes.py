@@ -6,11 +6,11 @@ import socket
 from abc import abstractmethod
 from pathlib import Path
 
-from suite.contracts.case import Placement
-from suite.contracts.launcher import Launcher, Process, Request
-from suite.errors import RequestError, Unavailable
-from suite.processes.hosts import LOOPBACK, here
-from suite.worker.rendezvous import address_towards
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.contracts.launcher import Launcher, Process, Request
+from stagebench.suite.errors import RequestError, Unavailable
+from stagebench.suite.processes.hosts import LOOPBACK, here
+from stagebench.suite.worker.rendezvous import address_towards
 
 
 class CheckedLauncher(Launcher):

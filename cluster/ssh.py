@@ -10,15 +10,15 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from cluster import logins
-from cluster.local import numbers, rendezvous
-from cluster.nodes import CheckedLauncher, check_hosts, meeting_address
-from suite.contracts.case import Placement
-from suite.contracts.hooks import hookimpl
-from suite.contracts.launcher import Launcher, Process, Request
-from suite.errors import Unavailable
-from suite.processes.hosts import here
-from suite.processes.query import UNSET
+from stagebench.cluster import logins
+from stagebench.cluster.local import numbers, rendezvous
+from stagebench.cluster.nodes import CheckedLauncher, check_hosts, meeting_address
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.contracts.hooks import hookimpl
+from stagebench.suite.contracts.launcher import Launcher, Process, Request
+from stagebench.suite.errors import Unavailable
+from stagebench.suite.processes.hosts import here
+from stagebench.suite.processes.query import UNSET
 
 UNSHARED = 66  # exit code
 # $1: the folder, $2: the proof that it is shared; the rest: variables and the command. On a network file system new

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from suite.cli.output import report_next, say, show_json
-from suite.contracts.hooks import hookimpl
-from suite.text import counted
+from stagebench.suite.cli.output import report_next, say, show_json
+from stagebench.suite.contracts.hooks import hookimpl
+from stagebench.suite.text import counted
 
 
 @hookimpl
@@ -36,10 +36,10 @@ def report(
     json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON; write pages only with -o.")] = False,
 ) -> None:
     """Write HTML pages about runs, finished or not; they need no server and no network."""
-    from suite.analysis.links import links
-    from suite.analysis.summary import summarise, unused_records
-    from suite.errors import RequestError
-    from suite.results.run_folder import RunFolder
+    from stagebench.suite.analysis.links import links
+    from stagebench.suite.analysis.summary import summarise, unused_records
+    from stagebench.suite.errors import RequestError
+    from stagebench.suite.results.run_folder import RunFolder
 
     if len(runs) > 1:
         if single or json or output is None:
@@ -47,7 +47,7 @@ def report(
                 f"{' and '.join(map(str, runs[:2]))}: {len(runs)} runs make a site: give its folder with -o, without "
                 "--single or --json"
             )
-        from reports.site.many import write as write_site
+        from stagebench.reports.site.many import write as write_site
 
         write_site(runs, output)
         say(f"Report: {output / 'index.html'}")
@@ -58,7 +58,7 @@ def report(
             [row.to_dict() for row in (links(folder) if folder.about.of_comm else summarise(folder))], homes=False
         )
     if output is not None or not json:
-        from reports.site.build import write
+        from stagebench.reports.site.build import write
 
         page = write(folder, output or _inside(folder.path, "report"), single)
     if not folder.about.of_comm and (note := unused_records(folder)):
@@ -69,8 +69,8 @@ def report(
 
 def _inside(run: Path, name: str) -> Path:
     """Return the folder within a run that is written to by default; RequestError for a link or a pipe there."""
-    from suite.errors import RequestError
-    from suite.results.run_folder import irregular
+    from stagebench.suite.errors import RequestError
+    from stagebench.suite.results.run_folder import irregular
 
     for other in irregular(run / name):
         raise RequestError(
@@ -94,8 +94,8 @@ def export(
     ] = None,
 ) -> None:
     """Write a run for other tools: spreadsheets, data frames, papers, CI, trace viewers."""
-    from reports.exports.write import write
-    from suite.results.run_folder import RunFolder
+    from stagebench.reports.exports.write import write
+    from stagebench.suite.results.run_folder import RunFolder
 
     folder = RunFolder.open(run, None)
     for format_ in formats:
@@ -119,8 +119,8 @@ def import_(
     """Read other programs' results; reports show them as foreign and unproven, and compare nothing with them."""
     import sys
 
-    from reports.imports.programs import read
-    from suite.results.foreign import write
+    from stagebench.reports.imports.programs import read
+    from stagebench.suite.results.foreign import write
 
     found = [read(file, framework) for file in files]
     results = [result for one in found for result in one.results]
@@ -143,8 +143,8 @@ def publish(
     ] = False,
 ) -> None:
     """Write the site of all whole runs of a folder, one a system or one a run; exit code 1: a run was left out."""
-    from reports.site.many import publish as written
-    from reports.site.workflow import template_of, workflow_of
+    from stagebench.reports.site.many import publish as written
+    from stagebench.reports.site.workflow import template_of, workflow_of
 
     if template:
         for file in template_of(directory, address):
@@ -167,8 +167,8 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="On this machine alone; 0: a free one.")] = 8000,
 ) -> None:
     """Show runs in a browser; a page that is loaded again shows what was measured since."""
-    from reports.site.serve import Server
-    from suite.files import scratch
+    from stagebench.reports.site.serve import Server
+    from stagebench.suite.files import scratch
 
     with scratch() as output, Server(directory, output, port) as running:
         say(f"http://127.0.0.1:{running.server_address[1]}/ (Ctrl-C ends it)")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from suite.errors import RequestError, StagebenchError, StoreError, Unavailable
+from stagebench.suite.errors import RequestError, StagebenchError, StoreError, Unavailable
 
 VARIABLE = "STAGEBENCH_CACHE"  # names the folder of what can be made again: oracles, proofs and data sets
 # The remedy if a run's results cannot be written.

@@ -2,7 +2,7 @@
 
 Attributes and signatures are checked once, where a plugin registers. The answers of methods are checked (`ask`) where
 they decide what runs; the conformance suite checks the others. Exceptions that escape elsewhere are traced to their
-plugin by `suite.plugins.culprit`.
+plugin by `stagebench.suite.plugins.culprit`.
 """
 
 import contextlib
@@ -12,17 +12,17 @@ import traceback
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from suite.contracts.adapter import Adapter
-from suite.contracts.hooks import CONTRACT, MOVED, changes_since
-from suite.contracts.launcher import Launcher
-from suite.errors import OF_A_DISK, RequestError, StagebenchError
-from suite.text import cut, shown
+from stagebench.suite.contracts.adapter import Adapter
+from stagebench.suite.contracts.hooks import CONTRACT, MOVED, changes_since
+from stagebench.suite.contracts.launcher import Launcher
+from stagebench.suite.errors import OF_A_DISK, RequestError, StagebenchError
+from stagebench.suite.text import cut, shown
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 CHECKERS = (__file__, contextlib.__file__)  # files in which an error is noticed, not made
-OWN = ("adapters", "cluster", "reports", "suite", "workloads")  # packages whose errors are shown with their traceback
+OWN = "stagebench"  # the package whose errors are shown with their traceback
 
 
 @contextlib.contextmanager
@@ -78,7 +78,7 @@ def ask(plugin: Adapter | Launcher, name: str, *arguments: Any) -> Any:
     """Call a plugin's method and check the type of its answer; RequestError blames the plugin for either."""
     contract = Launcher if isinstance(plugin, Launcher) else Adapter
     method, whose = getattr(plugin, name), f"the {contract.__name__.lower()} {plugin.name!r}"
-    ours = str(getattr(method, "__module__", "")).partition(".")[0] in OWN
+    ours = str(getattr(method, "__module__", "")).partition(".")[0] == OWN
     with contextlib.nullcontext() if ours else blamed(whose, f"fails at {name}", refused=True):
         answer = method(*arguments)
     with blamed(whose, f"fails at {name}"):

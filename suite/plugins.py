@@ -12,15 +12,15 @@ from typing import Any, TypeVar
 
 import pluggy
 
-from suite.contracts.adapter import Adapter, Capabilities
-from suite.contracts.hooks import CONTRACT, PROJECT, Hooks, changes_since
-from suite.contracts.launcher import Launcher
-from suite.contracts.model_server import INPROCESS, ModelServer
-from suite.errors import RequestError
-from suite.plugin_errors import blamed, check_declared, check_methods, checked
-from suite.text import known, shown
-from workloads.catalogue import Workload
-from workloads.graph import Graph
+from stagebench.suite.contracts.adapter import Adapter, Capabilities
+from stagebench.suite.contracts.hooks import CONTRACT, PROJECT, Hooks, changes_since
+from stagebench.suite.contracts.launcher import Launcher
+from stagebench.suite.contracts.model_server import INPROCESS, ModelServer
+from stagebench.suite.errors import RequestError
+from stagebench.suite.plugin_errors import blamed, check_declared, check_methods, checked
+from stagebench.suite.text import known, shown
+from stagebench.workloads.catalogue import Workload
+from stagebench.workloads.graph import Graph
 
 T = TypeVar("T", Adapter, Launcher, ModelServer, Workload)
 OWN = [Path(__file__).parents[1] / name for name in ("suite", "adapters", "cluster", "reports", "workloads")]

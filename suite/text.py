@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from pathlib import Path
 from typing import TypeVar
 
-from suite.errors import RequestError
-from suite.worker.homes import without_home, without_homes
+from stagebench.suite.errors import RequestError
+from stagebench.suite.worker.homes import without_home, without_homes
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)

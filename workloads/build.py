@@ -5,7 +5,7 @@ Standard library only.
 
 from typing import Optional
 
-from workloads.graph import Graph
+from stagebench.workloads.graph import Graph
 
 
 def gaussian(std: float, bias: float = 0.0) -> dict:
@@ -32,7 +32,7 @@ class Builder:
         self.graph = Graph(name, input_shape, classes, decay)
 
     def conv(self, name: str, x: str, out: int, kernel: int, **attrs: object) -> str:
-        """Add a convolution: stride, pad, groups, bias, init as in `workloads.kinds`."""
+        """Add a convolution: stride, pad, groups, bias, init as in `stagebench.workloads.kinds`."""
         return self.graph.add(name, "conv", (x,), out=out, kernel=kernel, **attrs)
 
     def conv_relu(self, name: str, x: str, out: int, kernel: int, **attrs: object) -> str:

@@ -1,11 +1,11 @@
-"""A workload: graph, optimiser defaults, input and its preprocessing. `workloads.networks` has the built-in ones.
+"""A workload: graph, optimiser defaults, input and its preprocessing. `stagebench.workloads.networks` has the built-in ones.
 
 Standard library only.
 """
 
 from typing import Callable, NamedTuple, Tuple
 
-from workloads.graph import Graph
+from stagebench.workloads.graph import Graph
 
 Box = Tuple[float, float, float, float]  # left, top, right, bottom, in pixels
 

@@ -1,8 +1,8 @@
 """A network as a layer graph: shapes, parameters, multiply-accumulates, gradient bytes.
 
 Everything a framework could choose for itself is written out here: padding, the rounding of pooling, whether padding
-counts in an average, the form of LRN, the momentum of batch normalisation. `workloads.kinds` has the layer kinds;
-`workloads.build` is the convenient way to make a graph.
+counts in an average, the form of LRN, the momentum of batch normalisation. `stagebench.workloads.kinds` has the layer kinds;
+`stagebench.workloads.build` is the convenient way to make a graph.
 
 Standard library only.
 """
@@ -11,9 +11,9 @@ import hashlib
 import json
 from typing import Any, Dict, List, NamedTuple, Tuple
 
-import workloads.token_kinds  # noqa: F401 - registers its kinds
-from workloads import kinds
-from workloads.kinds import MAX_SIZE, Layer, Parameter, Shape, size
+import stagebench.workloads.token_kinds  # noqa: F401 - registers its kinds
+from stagebench.workloads import kinds
+from stagebench.workloads.kinds import MAX_SIZE, Layer, Parameter, Shape, size
 
 __all__ = ["Graph", "Head", "Layer", "Parameter", "Shape", "size"]
 

@@ -1,7 +1,7 @@
 """The layer kinds, a class each: attributes, shape, parameters, arithmetic, and the properties that adapters ask for.
 
 Any kind with parameters may carry the attribute `init`: {"weight": {...}, "bias": {...}}. A new kind is a class here,
-or in `workloads.token_kinds`, and its computation in each adapter (`lower.py`); no other file lists the kinds.
+or in `stagebench.workloads.token_kinds`, and its computation in each adapter (`lower.py`); no other file lists the kinds.
 
 Standard library only.
 """
@@ -23,7 +23,7 @@ class Parameter(NamedTuple):
 
     name: str  # "conv1.weight": layer, dot, role
     shape: Shape  # OIHW for convolutions, (out, in) for dense layers
-    init: dict  # {"kind": "gaussian", "std": 0.01}, see workloads.weights
+    init: dict  # {"kind": "gaussian", "std": 0.01}, see stagebench.workloads.weights
     parts: int = 1  # of the first axis, of equal extent: a proof judges each
 
 

@@ -5,7 +5,7 @@ Standard library only.
 
 from typing import Dict
 
-from workloads.kinds import (
+from stagebench.workloads.kinds import (
     ONE,
     ZERO,
     Dense,

@@ -16,8 +16,8 @@ from typing import Any, Dict, Iterator, Tuple
 
 import numpy as np
 
-from workloads.graph import Graph, Parameter
-from workloads.kinds import Add
+from stagebench.workloads.graph import Graph, Parameter
+from stagebench.workloads.kinds import Add
 
 SEED = 20120906
 

@@ -7,21 +7,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adapters.caffempi.input import Database, ReadingThreads, pack
-from adapters.caffempi.lower import CODE, attempt, lower
-from adapters.caffempi.net import Arena, Group, Net, Span, exported
-from adapters.caffempi.optimisers import solver_of
-from adapters.pytorch import machine
-from adapters.pytorch.candidates import Ways, by_way, choose
-from adapters.pytorch.input import TensorReader
-from suite.worker.contract import Batch, Joined, LayerTimes, Setup, chosen, dropout_seed
-from suite.worker.feed import synthetic
-from suite.worker.layers import LayerClock
-from suite.worker.packed_set import Record, RecordSource
-from suite.worker.threaded import Reader
-from suite.worker.trainer import Arrays, Notes, Trainer
-from suite.worker.view import View
-from workloads.graph import Graph
+from stagebench.adapters.caffempi.input import Database, ReadingThreads, pack
+from stagebench.adapters.caffempi.lower import CODE, attempt, lower
+from stagebench.adapters.caffempi.net import Arena, Group, Net, Span, exported
+from stagebench.adapters.caffempi.optimisers import solver_of
+from stagebench.adapters.pytorch import machine
+from stagebench.adapters.pytorch.candidates import Ways, by_way, choose
+from stagebench.adapters.pytorch.input import TensorReader
+from stagebench.suite.worker.contract import Batch, Joined, LayerTimes, Setup, chosen, dropout_seed
+from stagebench.suite.worker.feed import synthetic
+from stagebench.suite.worker.layers import LayerClock
+from stagebench.suite.worker.packed_set import Record, RecordSource
+from stagebench.suite.worker.threaded import Reader
+from stagebench.suite.worker.trainer import Arrays, Notes, Trainer
+from stagebench.suite.worker.view import View
+from stagebench.workloads.graph import Graph
 
 
 class GroupClock(LayerClock):

@@ -6,9 +6,9 @@ from typing import Any, List, NamedTuple
 import mpi4py
 import numpy as np
 
-from suite.worker.communicator import Communicator, Exchange, Pending
-from suite.worker.contract import Joined, Unsupported
-from suite.worker.rendezvous import named
+from stagebench.suite.worker.communicator import Communicator, Exchange, Pending
+from stagebench.suite.worker.contract import Joined, Unsupported
+from stagebench.suite.worker.rendezvous import named
 
 # Only the main thread calls MPI; a trainer may have another one for it. Set before the import of MPI.
 mpi4py.rc.thread_level = "funneled"

@@ -5,15 +5,15 @@ from typing import List, Optional
 
 import mpi4py
 
-from adapters.caffempi.base import CaffeMPITrainer
-from adapters.caffempi.exchange import FAR, NEAR, Exchange, Pace
-from adapters.caffempi.memory import Device, Host, Pinned, check
-from adapters.caffempi.merge import Link, Plan, plan_for
-from adapters.caffempi.net import Flat, Group
-from adapters.caffempi.transfer import Ranks, Transfer
-from suite.worker.contract import Joined, Setup, chosen
-from suite.worker.trainer import Arrays, Notes
-from workloads.graph import Graph
+from stagebench.adapters.caffempi.base import CaffeMPITrainer
+from stagebench.adapters.caffempi.exchange import FAR, NEAR, Exchange, Pace
+from stagebench.adapters.caffempi.memory import Device, Host, Pinned, check
+from stagebench.adapters.caffempi.merge import Link, Plan, plan_for
+from stagebench.adapters.caffempi.net import Flat, Group
+from stagebench.adapters.caffempi.transfer import Ranks, Transfer
+from stagebench.suite.worker.contract import Joined, Setup, chosen
+from stagebench.suite.worker.trainer import Arrays, Notes
+from stagebench.workloads.graph import Graph
 
 TRIALS = 3  # iterations that show the merge rule when each layer's gradient is ready
 

@@ -13,9 +13,9 @@ from collections import deque
 from queue import Queue
 from typing import Any, Callable, Deque, Iterator, List, NamedTuple, Optional, Tuple
 
-from adapters.caffempi.memory import Host
-from adapters.caffempi.net import Group, Span
-from adapters.caffempi.transfer import InFlight, Transfer
+from stagebench.adapters.caffempi.memory import Host
+from stagebench.adapters.caffempi.net import Group, Span
+from stagebench.adapters.caffempi.transfer import InFlight, Transfer
 
 # Elements of a piece, pieces on their way at once, and how often a thread of its own looks after them
 # (None: the training thread does, after each layer).

@@ -4,15 +4,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adapters.caffempi.base import OnNet
-from adapters.caffempi.net import exported
-from adapters.pytorch import machine
-from adapters.pytorch.inference import TorchPredictor
-from suite.worker.contract import Joined, Setup
-from suite.worker.inference_graph import for_inference
-from suite.worker.predictor import Predictor
-from suite.worker.trainer import Arrays
-from workloads.graph import Graph
+from stagebench.adapters.caffempi.base import OnNet
+from stagebench.adapters.caffempi.net import exported
+from stagebench.adapters.pytorch import machine
+from stagebench.adapters.pytorch.inference import TorchPredictor
+from stagebench.suite.worker.contract import Joined, Setup
+from stagebench.suite.worker.inference_graph import for_inference
+from stagebench.suite.worker.predictor import Predictor
+from stagebench.suite.worker.trainer import Arrays
+from stagebench.workloads.graph import Graph
 
 
 def predictor(setup: Setup) -> Predictor:

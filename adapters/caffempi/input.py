@@ -15,13 +15,13 @@ import lmdb
 import numpy as np
 import torch
 
-from adapters.caffempi.datum import LABEL, Datum, number, parsed, varint
-from suite.worker.contract import Batch, Setup
-from suite.worker.packed_set import Record, RecordSource
-from suite.worker.photographs import Photographs
-from suite.worker.sources import Source
-from suite.worker.threaded import ThreadedReader
-from suite.worker.view import View
+from stagebench.adapters.caffempi.datum import LABEL, Datum, number, parsed, varint
+from stagebench.suite.worker.contract import Batch, Setup
+from stagebench.suite.worker.packed_set import Record, RecordSource
+from stagebench.suite.worker.photographs import Photographs
+from stagebench.suite.worker.sources import Source
+from stagebench.suite.worker.threaded import ThreadedReader
+from stagebench.suite.worker.view import View
 
 KEY = struct.Struct(">Q")
 VALUES = b"values"  # six bytes: no sample's key; a Datum whose floats are what the levels stand for

@@ -5,9 +5,9 @@ from typing import Any, Dict, List, Optional
 
 import torch
 
-from adapters.caffempi.layers import weighted
-from adapters.caffempi.layers.base import Layer, SoftmaxLoss
-from adapters.caffempi.layers.parameterless import (
+from stagebench.adapters.caffempi.layers import weighted
+from stagebench.adapters.caffempi.layers.base import Layer, SoftmaxLoss
+from stagebench.adapters.caffempi.layers.parameterless import (
     Add,
     AveragePooling,
     Concat,
@@ -18,7 +18,7 @@ from adapters.caffempi.layers.parameterless import (
     MaxPooling,
     Rectifier,
 )
-from adapters.caffempi.layers.tokens import (
+from stagebench.adapters.caffempi.layers.tokens import (
     GELU,
     Attention,
     ClassToken,
@@ -29,12 +29,12 @@ from adapters.caffempi.layers.tokens import (
     Select,
     Tokens,
 )
-from adapters.caffempi.layers.weighted import BatchNormalisation, Convolution, Dense, PointConvolution
-from adapters.caffempi.net import Arena, Net, Slot
-from adapters.pytorch.candidates import Run, Ways, knob_of, random
-from suite.worker.contract import Unsupported
-from workloads.graph import Graph
-from workloads.graph import Layer as Node
+from stagebench.adapters.caffempi.layers.weighted import BatchNormalisation, Convolution, Dense, PointConvolution
+from stagebench.adapters.caffempi.net import Arena, Net, Slot
+from stagebench.adapters.pytorch.candidates import Run, Ways, knob_of, random
+from stagebench.suite.worker.contract import Unsupported
+from stagebench.workloads.graph import Graph
+from stagebench.workloads.graph import Layer as Node
 
 CODE = (__file__, weighted.__file__)  # the files that compute layers in their ways
 KINDS: Dict[str, Any] = {

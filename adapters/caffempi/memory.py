@@ -14,11 +14,11 @@ from typing import Any, Deque, Dict, List, NamedTuple, Tuple
 
 import torch
 
-from adapters.caffempi.net import Flat, Span
-from adapters.caffempi.transfer import MPI
-from suite.worker.contract import Unavailable
-from suite.worker.layers import middle
-from suite.worker.rendezvous import named
+from stagebench.adapters.caffempi.net import Flat, Span
+from stagebench.adapters.caffempi.transfer import MPI
+from stagebench.suite.worker.contract import Unavailable
+from stagebench.suite.worker.layers import middle
+from stagebench.suite.worker.rendezvous import named
 
 RECENT = 5  # copies of a span whose seconds are kept
 

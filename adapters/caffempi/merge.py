@@ -17,10 +17,10 @@ from typing import Any, Callable, List, NamedTuple, Optional, Sequence
 
 import torch
 
-from adapters.caffempi.exchange import Exchange, Pace
-from adapters.caffempi.memory import Host
-from adapters.caffempi.net import Flat, Group, Span
-from adapters.caffempi.transfer import Transfer
+from stagebench.adapters.caffempi.exchange import Exchange, Pace
+from stagebench.adapters.caffempi.memory import Host
+from stagebench.adapters.caffempi.net import Flat, Group, Span
+from stagebench.adapters.caffempi.transfer import Transfer
 
 SMALL, LARGE = 1024, 1048576  # elements of the two test messages: 4 kB and 4 MB in float32
 REPEATS = 5

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adapters.caffempi.layers.base import Layer, Roles, SoftmaxLoss
-from suite.worker.trainer import Arrays
-from workloads.graph import Graph, Shape, size
-from workloads.graph import Layer as Node
+from stagebench.adapters.caffempi.layers.base import Layer, Roles, SoftmaxLoss
+from stagebench.suite.worker.trainer import Arrays
+from stagebench.workloads.graph import Graph, Shape, size
+from stagebench.workloads.graph import Layer as Node
 
 ALIGNMENT = 16  # elements: 64 bytes in float32, a cache line and the widest vector
 

@@ -2,7 +2,7 @@
 
 SGD: v <- m*v + g + wd*w, w <- w - lr*v. Caffe itself keeps lr inside the velocity; this is the
 form that stagebench's contract fixes, equal to Caffe's while lr stays the same. Adam and AdamW: as
-`suite.worker.contract.Adam` says; Caffe's Adam has the same order, and keeps weight decay in the gradient too.
+`stagebench.suite.worker.contract.Adam` says; Caffe's Adam has the same order, and keeps weight decay in the gradient too.
 """
 
 import math
@@ -10,8 +10,8 @@ from typing import Any, Dict, List
 
 import torch
 
-from adapters.caffempi.net import Span
-from suite.worker.contract import Adam, Optimiser, decay_of
+from stagebench.adapters.caffempi.net import Span
+from stagebench.suite.worker.contract import Adam, Optimiser, decay_of
 
 
 class Momentum:

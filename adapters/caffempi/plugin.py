@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from adapters.open_mpi import GIVE_WAY
-from adapters.pytorch.plugin import CANDIDATES, INFERRING, PyTorch, huge_pages, times_layers
-from suite.contracts.adapter import INFERENCE, Adapter, Backend, Capabilities, Format, Strategy
-from suite.contracts.case import FLOAT32, Configuration
-from suite.contracts.hooks import hookimpl
-from suite.contracts.kernels import FIXED_WORKSPACE, KERNEL_KNOBS
-from suite.contracts.knobs import Knob, Need
+from stagebench.adapters.open_mpi import GIVE_WAY
+from stagebench.adapters.pytorch.plugin import CANDIDATES, INFERRING, PyTorch, huge_pages, times_layers
+from stagebench.suite.contracts.adapter import INFERENCE, Adapter, Backend, Capabilities, Format, Strategy
+from stagebench.suite.contracts.case import FLOAT32, Configuration
+from stagebench.suite.contracts.hooks import hookimpl
+from stagebench.suite.contracts.kernels import FIXED_WORKSPACE, KERNEL_KNOBS
+from stagebench.suite.contracts.knobs import Knob, Need
 
-# As suite.contracts.kernels, stricter: nothing is mapped, nothing given back, the heap grows in steps of 64 MiB.
+# As stagebench.suite.contracts.kernels, stricter: nothing is mapped, nothing given back, the heap grows in steps of 64 MiB.
 KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_TOP_PAD_": str(1 << 26)}
 
 ON_HOST = {
@@ -21,7 +21,7 @@ ON_HOST = {
 STRATEGIES = (
     Strategy(
         "single",
-        "adapters.caffempi.base:Single",
+        "stagebench.adapters.caffempi.base:Single",
         "One rank without MPI.",
         distributed=False,
         changing_rate=True,
@@ -29,7 +29,7 @@ STRATEGIES = (
     ),
     Strategy(
         "data_parallel",
-        "adapters.caffempi.strategies.synchronous:DataParallel",
+        "stagebench.adapters.caffempi.strategies.synchronous:DataParallel",
         "Every rank a replica; a ring over MPI sums the gradients, every rank updates.",
         mpi=True,
         changing_rate=True,
@@ -37,7 +37,7 @@ STRATEGIES = (
     ),
     Strategy(
         "two_level",
-        "adapters.caffempi.strategies.synchronous:TwoLevel",
+        "stagebench.adapters.caffempi.strategies.synchronous:TwoLevel",
         "The same sum in two levels: a node's ranks to its first one, a ring over the nodes, back to the node's ranks.",
         mpi=True,
         changing_rate=True,
@@ -46,7 +46,7 @@ STRATEGIES = (
     ),
     Strategy(
         "parameter_server",
-        "adapters.caffempi.strategies.synchronous:ParameterServer",
+        "stagebench.adapters.caffempi.strategies.synchronous:ParameterServer",
         "Every rank pushes to rank 0, which sums and sends back; every rank updates (MXNet's dist_sync).",
         mpi=True,
         changing_rate=True,
@@ -55,7 +55,7 @@ STRATEGIES = (
     ),
     Strategy(
         "parameter_server_async",
-        "adapters.caffempi.strategies.parameter_server_async:ParameterServerAsync",
+        "stagebench.adapters.caffempi.strategies.parameter_server_async:ParameterServerAsync",
         "Rank 0 updates by each rank's gradients as they come, and sends the weights back: one stage (dist_async).",
         mpi=True,
         synchronous=False,
@@ -68,7 +68,7 @@ STRATEGIES = (
     ),
     Strategy(
         INFERENCE,
-        "adapters.caffempi.inference:predictor",
+        "stagebench.adapters.caffempi.inference:predictor",
         "No training: the net's forward, which keeps nothing; tuned: PyTorch's adapter's fused operators.",
         infers=True,
         distributed=False,
@@ -122,7 +122,7 @@ LMDB = Format(
     ordered=True,
 )
 
-COMMUNICATOR = "adapters.caffempi.comm:MPICommunicator"
+COMMUNICATOR = "stagebench.adapters.caffempi.comm:MPICommunicator"
 LIBRARIES = {"openmpi5": "Open MPI 5", "openmpi4": "Open MPI 4", "mpich": "MPICH"}  # environments mpi-NAME: titles
 HALF = (FLOAT32, "float16")  # MPI's optional type, which Open MPI 4 has not; bfloat16 no library has yet
 BACKENDS = (
@@ -153,9 +153,9 @@ class CaffeMPI(Adapter):
     contract = 3
     name = "caffempi"
     title = "Caffe-MPI style"
-    package = "adapters.caffempi"
+    package = "stagebench.adapters.caffempi"
     requires = ("torch", "mpi4py", "lmdb")
-    builds_on = ("adapters.pytorch",)  # its operators, and how they are chosen
+    builds_on = ("stagebench.adapters.pytorch",)  # its operators, and how they are chosen
     optional = PyTorch.optional
     arithmetic_variables = PyTorch.arithmetic_variables
     other_variables = PyTorch.other_variables

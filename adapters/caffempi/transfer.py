@@ -11,8 +11,8 @@ from typing import Any, Callable, Iterator, List, Optional
 import mpi4py
 import numpy as np
 
-from suite.worker.contract import Group
-from suite.worker.rendezvous import named
+from stagebench.suite.worker.contract import Group
+from stagebench.suite.worker.rendezvous import named
 
 # One thread at a time calls MPI: a lower level spares its locks. Set before the import of MPI, which all of
 # the trainer's modules take from here.

@@ -5,15 +5,15 @@ from typing import Any, Dict, Iterator, List
 
 import numpy as np
 
-from adapters.cntk import imagemap, machine, optimisers, packing
-from adapters.cntk.input import ImageReader, PackedReader, TakingReader, images_of, labels_of
-from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
-from adapters.cntk.net import FunctionNodes, Net
-from suite.worker.contract import Batch, Joined, LayerTimes, Setup, dropout_seed
-from suite.worker.layers import node_by_node
-from suite.worker.threaded import Reader
-from suite.worker.trainer import Arrays, Notes, Trainer
-from workloads.graph import Graph
+from stagebench.adapters.cntk import imagemap, machine, optimisers, packing
+from stagebench.adapters.cntk.input import ImageReader, PackedReader, TakingReader, images_of, labels_of
+from stagebench.adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
+from stagebench.adapters.cntk.net import FunctionNodes, Net
+from stagebench.suite.worker.contract import Batch, Joined, LayerTimes, Setup, dropout_seed
+from stagebench.suite.worker.layers import node_by_node
+from stagebench.suite.worker.threaded import Reader
+from stagebench.suite.worker.trainer import Arrays, Notes, Trainer
+from stagebench.workloads.graph import Graph
 
 # cntk.Value: images (samples, channels, height, width) or the numbers of tokens (samples, positions), labels one-hot
 DeviceBatch = Batch

@@ -5,11 +5,11 @@ from typing import Any, List, Mapping
 
 import numpy as np
 
-from adapters.cntk import machine
-from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
-from suite.worker.communicator import Communicator, Exchange
-from suite.worker.contract import Group, Joined, Unavailable, Unsupported
-from suite.worker.rendezvous import loaded
+from stagebench.adapters.cntk import machine
+from stagebench.adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
+from stagebench.suite.worker.communicator import Communicator, Exchange
+from stagebench.suite.worker.contract import Group, Joined, Unavailable, Unsupported
+from stagebench.suite.worker.rendezvous import loaded
 
 MPI = "libmpi.so.12"  # as CNTK names it
 

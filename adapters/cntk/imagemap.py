@@ -9,8 +9,8 @@ import os
 from io import BytesIO
 from typing import Any, Iterable, Iterator, List, NamedTuple, Tuple
 
-from suite.worker import photographs
-from suite.worker.packed_set import Record, RecordSource
+from stagebench.suite.worker import photographs
+from stagebench.suite.worker.packed_set import Record, RecordSource
 
 FORM = "imagemap"
 CHECKED = 1000  # images of a set

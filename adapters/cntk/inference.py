@@ -4,15 +4,15 @@ from typing import Any, Dict
 
 import numpy as np
 
-from adapters.cntk import machine
-from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
-from adapters.cntk.net import Net
-from suite.worker.contract import Joined
-from suite.worker.inference_graph import for_inference
-from suite.worker.member import Notes
-from suite.worker.predictor import Predictor
-from suite.worker.trainer import Arrays
-from workloads.graph import Graph
+from stagebench.adapters.cntk import machine
+from stagebench.adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
+from stagebench.adapters.cntk.net import Net
+from stagebench.suite.worker.contract import Joined
+from stagebench.suite.worker.inference_graph import for_inference
+from stagebench.suite.worker.member import Notes
+from stagebench.suite.worker.predictor import Predictor
+from stagebench.suite.worker.trainer import Arrays
+from stagebench.workloads.graph import Graph
 
 
 class CNTKPredictor(Predictor):

@@ -15,12 +15,12 @@ from typing import Any, Callable, List, Tuple
 
 import numpy as np
 
-from adapters.cntk import imagemap, libraries, machine, packing
-from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
-from suite.worker.contract import Batch, Setup, Unavailable
-from suite.worker.packed_set import RecordSource
-from suite.worker.threaded import GatheringReader, Reader
-from workloads.catalogue import Preprocessing
+from stagebench.adapters.cntk import imagemap, libraries, machine, packing
+from stagebench.adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
+from stagebench.suite.worker.contract import Batch, Setup, Unavailable
+from stagebench.suite.worker.packed_set import RecordSource
+from stagebench.suite.worker.threaded import GatheringReader, Reader
+from stagebench.workloads.catalogue import Preprocessing
 
 WINDOW_BYTES = 256 << 20  # of chunks that are held and mixed; packing has mixed the whole set already
 TEXT_CHUNK_BYTES = 32 << 20  # CNTK's default

@@ -15,10 +15,10 @@ from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
 import numpy as np
 
-from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
-from suite.worker.contract import Unsupported
-from suite.worker.trainer import Arrays
-from workloads.graph import Layer
+from stagebench.adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
+from stagebench.suite.worker.contract import Unsupported
+from stagebench.suite.worker.trainer import Arrays
+from stagebench.workloads.graph import Layer
 
 Operand = Any  # cntk.Variable or cntk.Function
 Attributes = Dict[str, Any]

@@ -11,8 +11,8 @@ from typing import Any, Dict
 
 import numpy as np
 
-from suite.worker.contract import Setup
-from suite.worker.trainer import Notes
+from stagebench.suite.worker.contract import Setup
+from stagebench.suite.worker.trainer import Notes
 
 USUAL_WARNINGS = ("Unsupported Linux distribution", "\n\n#+ Missing optional dependency")
 

@@ -4,11 +4,11 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from adapters.cntk.lower import Lowering, Tensors
-from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
-from suite.worker.layers import Nodes
-from suite.worker.trainer import Arrays
-from workloads.graph import Graph, Layer
+from stagebench.adapters.cntk.lower import Lowering, Tensors
+from stagebench.adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
+from stagebench.suite.worker.layers import Nodes
+from stagebench.suite.worker.trainer import Arrays
+from stagebench.workloads.graph import Graph, Layer
 
 
 class Net:

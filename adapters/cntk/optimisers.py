@@ -5,8 +5,8 @@ from typing import Any, Callable, Dict, List, NamedTuple
 
 import numpy as np
 
-from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
-from suite.worker.contract import SGD, Adam, Setup, Unsupported, decay_of
+from stagebench.adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
+from stagebench.suite.worker.contract import SGD, Adam, Setup, Unsupported, decay_of
 
 
 class Local(NamedTuple):

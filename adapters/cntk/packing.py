@@ -21,7 +21,7 @@ from typing import BinaryIO, Iterable, Iterator, List, NamedTuple
 
 import numpy as np
 
-from suite.worker.packed_set import Record
+from stagebench.suite.worker.packed_set import Record
 
 MAGIC = 0x636E746B5F62696E
 BEGIN = struct.pack("<QI", MAGIC, 1)

@@ -8,20 +8,20 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from adapters.open_mpi import GIVE_WAY, OPEN_MPI
-from suite.contracts.adapter import INFERENCE, Adapter, Backend, Capabilities, Format, Strategy
-from suite.contracts.case import Configuration
-from suite.contracts.hooks import hookimpl
-from suite.contracts.knobs import Knob
-from suite.files import cache_folder, expanded
-from suite.processes.query import ask
+from stagebench.adapters.open_mpi import GIVE_WAY, OPEN_MPI
+from stagebench.suite.contracts.adapter import INFERENCE, Adapter, Backend, Capabilities, Format, Strategy
+from stagebench.suite.contracts.case import Configuration
+from stagebench.suite.contracts.hooks import hookimpl
+from stagebench.suite.contracts.knobs import Knob
+from stagebench.suite.files import cache_folder, expanded
+from stagebench.suite.processes.query import ask
 
 INSIDE_UPDATE = ("io", "h2d", "forward", "backward", "update")  # these learners exchange within their update
 
 STRATEGIES = (
     Strategy(
         "single",
-        "adapters.cntk.base:CNTKTrainer",
+        "stagebench.adapters.cntk.base:CNTKTrainer",
         "One process without MPI.",
         distributed=False,
         changing_rate=True,
@@ -29,7 +29,7 @@ STRATEGIES = (
     ),
     Strategy(
         "data_parallel",
-        "adapters.cntk.strategies.distributed:DataParallel",
+        "stagebench.adapters.cntk.strategies.distributed:DataParallel",
         "32-bit gradients summed over MPI in every step.",
         mpi=OPEN_MPI,
         changing_rate=True,
@@ -37,7 +37,7 @@ STRATEGIES = (
     ),
     Strategy(
         "one_bit_sgd",
-        "adapters.cntk.strategies.distributed:OneBitSGD",
+        "stagebench.adapters.cntk.strategies.distributed:OneBitSGD",
         "Gradients quantised to one bit, the error carried over to the next step (Seide 2014).",
         synchronous=False,
         separable=INSIDE_UPDATE,
@@ -46,7 +46,7 @@ STRATEGIES = (
     ),
     Strategy(
         "block_momentum",
-        "adapters.cntk.strategies.distributed:BlockMomentum",
+        "stagebench.adapters.cntk.strategies.distributed:BlockMomentum",
         "Every rank trains alone for a block of steps, then the models are joined (Chen and Huo 2016).",
         synchronous=False,
         separable=INSIDE_UPDATE,
@@ -59,7 +59,7 @@ STRATEGIES = (
     ),
     Strategy(
         INFERENCE,
-        "adapters.cntk.inference:CNTKPredictor",
+        "stagebench.adapters.cntk.inference:CNTKPredictor",
         "No training: the logits, evaluated; tuned: batch normalisations folded, no checks of arguments.",
         infers=True,
         distributed=False,
@@ -95,7 +95,7 @@ BACKENDS = (
     Backend(
         "cntk-mpi",
         "CNTK's communicator: its 32-bit learner's sum over MPI.",
-        "adapters.cntk.comm:CNTKCommunicator",
+        "stagebench.adapters.cntk.comm:CNTKCommunicator",
         "data_parallel",
         ("all-reduce",),
     ),
@@ -108,7 +108,7 @@ class CNTK(Adapter):
     contract = 3
     name = "cntk"
     title = "CNTK"
-    package = "adapters.cntk"
+    package = "stagebench.adapters.cntk"
     requires = ("cntk", "PIL")  # Pillow tells what CNTK's image reader would decode otherwise than everybody else
     environment = "cntk"
     backends = BACKENDS

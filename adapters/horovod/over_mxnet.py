@@ -15,13 +15,13 @@ import PIL.Image  # noqa: F401
 import horovod.mxnet as hvd
 import mxnet as mx
 
-from adapters.horovod.ranks import Ring
-from adapters.mxnet import machine
-from adapters.mxnet.base import MXNetTrainer
-from adapters.mxnet.comm import ArrayExchange, Waiting
-from adapters.mxnet.optimisers import name_of, settings
-from suite.worker.communicator import Communicator, Exchange, Pending
-from suite.worker.contract import Joined, Unsupported
+from stagebench.adapters.horovod.ranks import Ring
+from stagebench.adapters.mxnet import machine
+from stagebench.adapters.mxnet.base import MXNetTrainer
+from stagebench.adapters.mxnet.comm import ArrayExchange, Waiting
+from stagebench.adapters.mxnet.optimisers import name_of, settings
+from stagebench.suite.worker.communicator import Communicator, Exchange, Pending
+from stagebench.suite.worker.contract import Joined, Unsupported
 
 
 class AllReduce(MXNetTrainer):

@@ -12,9 +12,9 @@ from typing import Any, Dict, List, Tuple
 import horovod.torch as hvd
 import torch
 
-from adapters.horovod.ranks import Ring
-from adapters.pytorch.replica import ReplicaTrainer
-from suite.worker.contract import Batch, Joined, Unavailable
+from stagebench.adapters.horovod.ranks import Ring
+from stagebench.adapters.pytorch.replica import ReplicaTrainer
+from stagebench.suite.worker.contract import Batch, Joined, Unavailable
 
 Named = List[Tuple[str, torch.Tensor]]
 

@@ -8,10 +8,10 @@ from typing import Any, Dict
 
 import horovod.tensorflow as hvd
 
-from adapters.horovod.ranks import Ring
-from adapters.tensorflow.optimisers import Tensors
-from adapters.tensorflow.replicas import Replicas
-from suite.worker.contract import Joined
+from stagebench.adapters.horovod.ranks import Ring
+from stagebench.adapters.tensorflow.optimisers import Tensors
+from stagebench.adapters.tensorflow.replicas import Replicas
+from stagebench.suite.worker.contract import Joined
 
 
 class AllReduce(Replicas):

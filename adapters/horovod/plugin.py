@@ -3,15 +3,15 @@
 from pathlib import Path
 from typing import Any
 
-from adapters.mxnet.plugin import MXNet
-from adapters.open_mpi import OPEN_MPI
-from adapters.pytorch.plugin import PyTorch
-from adapters.tensorflow.plugin import TensorFlow
-from suite.contracts import knobs as declared
-from suite.contracts.adapter import Adapter, Backend, Capabilities, Strategy
-from suite.contracts.case import FLOAT32, Configuration
-from suite.contracts.hooks import hookimpl
-from suite.contracts.knobs import Knob
+from stagebench.adapters.mxnet.plugin import MXNet
+from stagebench.adapters.open_mpi import OPEN_MPI
+from stagebench.adapters.pytorch.plugin import PyTorch
+from stagebench.adapters.tensorflow.plugin import TensorFlow
+from stagebench.suite.contracts import knobs as declared
+from stagebench.suite.contracts.adapter import Adapter, Backend, Capabilities, Strategy
+from stagebench.suite.contracts.case import FLOAT32, Configuration
+from stagebench.suite.contracts.hooks import hookimpl
+from stagebench.suite.contracts.knobs import Knob
 
 PRECISIONS = ("float32", "float64")  # on CPUs
 # Variables by which its ranks find each other.
@@ -25,7 +25,7 @@ ALLREDUCE = (
 BACKEND = Backend(
     "horovod",
     "Horovod's collectives (gloo; MPI under mpiexec), on MXNet's arrays.",
-    "adapters.horovod.over_mxnet:RingCommunicator",
+    "stagebench.adapters.horovod.over_mxnet:RingCommunicator",
     "allreduce",
     ("all-reduce", "broadcast", "reduce-scatter", "all-gather", "all-to-all"),
     (FLOAT32, "float16"),
@@ -67,7 +67,7 @@ class Horovod(Adapter):
         """`on_gpus`: Horovod is built for GPUs too, over NCCL."""
         self._engine = engine
         self.backends = backends
-        trainer = f"adapters.horovod.over_{engine.name}:AllReduce"
+        trainer = f"stagebench.adapters.horovod.over_{engine.name}:AllReduce"
         self._capabilities = Capabilities(
             strategies=(Strategy("allreduce", trainer, ALLREDUCE, changing_rate=True, clips=True),),
             precisions=PRECISIONS,
@@ -77,10 +77,10 @@ class Horovod(Adapter):
         )
         self.name = self.environment = f"horovod-{engine.name}"
         self.title = f"Horovod over {engine.title}"
-        self.package = f"adapters.horovod.over_{engine.name}"
+        self.package = f"stagebench.adapters.horovod.over_{engine.name}"
         self.requires = ("horovod", *engine.requires)
         self.optional = engine.optional
-        self.builds_on = ("adapters.horovod.ranks", f"adapters.{engine.name}")
+        self.builds_on = ("stagebench.adapters.horovod.ranks", f"stagebench.adapters.{engine.name}")
         self.out_of_memory = engine.out_of_memory
         self.arithmetic_variables = engine.arithmetic_variables
         self.other_variables = (*MEETING, *engine.other_variables)

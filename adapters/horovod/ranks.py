@@ -16,9 +16,9 @@ from typing import Any, Dict, List, Tuple
 from horovod import __version__
 from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
 
-from suite.worker.contract import Group, Joined, Setup, chosen
-from suite.worker.meeting import Meeting
-from suite.worker.rendezvous import interface_of, loaded, meeting_place
+from stagebench.suite.worker.contract import Group, Joined, Setup, chosen
+from stagebench.suite.worker.meeting import Meeting
+from stagebench.suite.worker.rendezvous import interface_of, loaded, meeting_place
 
 MPI = "libmpi.so.40"  # Open MPI's, of its versions 4 and 5
 BY_MPI = 'join by MPI (knobs.controller = "mpi", launcher mpiexec)'

@@ -6,20 +6,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from adapters.jax import machine
-from adapters.jax.kernel_times import kernel_times
-from adapters.jax.lower import Array
-from adapters.jax.net import JittedNodes, Net, Tensors, macs_of
-from adapters.jax.optimisers import Scaled, Solver, solver_of
-from adapters.jax.programs import Program, Programs, State
-from suite.worker.contract import Batch, Joined, LayerTimes, Setup, Unsupported, dropout_seed
-from suite.worker.layers import node_by_node
-from suite.worker.messages import Kernels
-from suite.worker.step_ends import StepEnds
-from suite.worker.trainer import Arrays, Iteration, Notes, Trainer
-from workloads.graph import Graph
+from stagebench.adapters.jax import machine
+from stagebench.adapters.jax.kernel_times import kernel_times
+from stagebench.adapters.jax.lower import Array
+from stagebench.adapters.jax.net import JittedNodes, Net, Tensors, macs_of
+from stagebench.adapters.jax.optimisers import Scaled, Solver, solver_of
+from stagebench.adapters.jax.programs import Program, Programs, State
+from stagebench.suite.worker.contract import Batch, Joined, LayerTimes, Setup, Unsupported, dropout_seed
+from stagebench.suite.worker.layers import node_by_node
+from stagebench.suite.worker.messages import Kernels
+from stagebench.suite.worker.step_ends import StepEnds
+from stagebench.suite.worker.trainer import Arrays, Iteration, Notes, Trainer
+from stagebench.workloads.graph import Graph
 
-DeviceBatch = Batch  # jax.Array, as `adapters.jax.net.Batch`; cut over devices
+DeviceBatch = Batch  # jax.Array, as `stagebench.adapters.jax.net.Batch`; cut over devices
 Mark = Any  # of `StepEnds`
 
 # Steps in flight: if the host waits between two steps of a small network, each takes 1 to 2 % longer on two cores.

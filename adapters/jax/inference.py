@@ -6,15 +6,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from adapters.jax import machine
-from adapters.jax.lower import Array
-from adapters.jax.net import Logits, Net, Tensors
-from suite.worker.contract import Joined
-from suite.worker.inference_graph import for_inference
-from suite.worker.member import Notes
-from suite.worker.predictor import Predictor
-from suite.worker.trainer import Arrays
-from workloads.graph import Graph
+from stagebench.adapters.jax import machine
+from stagebench.adapters.jax.lower import Array
+from stagebench.adapters.jax.net import Logits, Net, Tensors
+from stagebench.suite.worker.contract import Joined
+from stagebench.suite.worker.inference_graph import for_inference
+from stagebench.suite.worker.member import Notes
+from stagebench.suite.worker.predictor import Predictor
+from stagebench.suite.worker.trainer import Arrays
+from stagebench.workloads.graph import Graph
 
 # Bytes of parameters that XLA may compile into a program, where it turns them as its products read them: mnist_small
 # takes a tenth to a quarter less time, ResNet-50 (98 MiB) a twentieth; AlexNet (233 MiB) takes as long, and four times

@@ -15,10 +15,10 @@ from typing import Any, Iterable, Iterator, List, NamedTuple, Tuple
 
 import jax
 
-from suite.worker.contract import Unsupported
-from suite.worker.kernels import PROFILED, WARMUP, Activity, Ranges, keep, summed
-from suite.worker.messages import Kernels
-from suite.worker.trainer import Iteration, Trainer
+from stagebench.suite.worker.contract import Unsupported
+from stagebench.suite.worker.kernels import PROFILED, WARMUP, Activity, Ranges, keep, summed
+from stagebench.suite.worker.messages import Kernels
+from stagebench.suite.worker.trainer import Iteration, Trainer
 
 RANGE = "stage "
 HOST, DEVICE, STREAM = "/host:CPU", "/device:GPU", "Stream"  # prefixes of the names of planes, and of a device's lines

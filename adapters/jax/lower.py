@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from adapters.jax import kernels
-from adapters.jax.machine import Choices, wide
-from workloads.graph import Layer
+from stagebench.adapters.jax import kernels
+from stagebench.adapters.jax.machine import Choices, wide
+from stagebench.workloads.graph import Layer
 
 Array = Any  # jax.Array
 Inputs = List[Array]

@@ -24,10 +24,10 @@ import jaxlib
 import numpy as np
 from jax import lax
 
-from suite.worker.contract import Setup, Unavailable
-from suite.worker.gpus import no_cuda, own_devices, uuids
-from suite.worker.member import Member, Notes
-from suite.worker.peaks import Yardstick, on_devices
+from stagebench.suite.worker.contract import Setup, Unavailable
+from stagebench.suite.worker.gpus import no_cuda, own_devices, uuids
+from stagebench.suite.worker.member import Member, Notes
+from stagebench.suite.worker.peaks import Yardstick, on_devices
 
 PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
 SERIAL = "--xla_cpu_multi_thread_eigen=false"  # no pool inside an operation: one thread for each device

@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from adapters.jax.lower import Array, Inputs, Key, Operation, Roles, lower, lower_inference
-from adapters.jax.machine import Choices, wide
-from suite.worker.layers import Nodes
-from suite.worker.pipeline_stages import Stage, stages
-from suite.worker.trainer import Arrays
-from workloads.graph import Graph, Layer, size
+from stagebench.adapters.jax.lower import Array, Inputs, Key, Operation, Roles, lower, lower_inference
+from stagebench.adapters.jax.machine import Choices, wide
+from stagebench.suite.worker.layers import Nodes
+from stagebench.suite.worker.pipeline_stages import Stage, stages
+from stagebench.suite.worker.trainer import Arrays
+from stagebench.workloads.graph import Graph, Layer, size
 
 Tensors = Dict[str, Array]  # by canonical name; HWIO, (in, out), (vocabulary, width)
 Logits = Array  # (samples, classes), or (samples, positions, classes)

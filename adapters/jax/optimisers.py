@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from adapters.jax.lower import Array
-from adapters.jax.net import Tensors
-from suite.worker.contract import SGD, Adam, Optimiser, decay_of
+from stagebench.adapters.jax.lower import Array
+from stagebench.adapters.jax.net import Tensors
+from stagebench.suite.worker.contract import SGD, Adam, Optimiser, decay_of
 
 Moments = Any  # a rule's state: a tree of jax.Array
 
@@ -61,7 +61,7 @@ class Momentum(Solver):
 
 
 class AdamSolver(Solver):
-    """The rule in the docstring of `suite.worker.contract.Adam`; its state counts the updates."""
+    """The rule in the docstring of `stagebench.suite.worker.contract.Adam`; its state counts the updates."""
 
     def __init__(self, rule: Adam) -> None:
         self._rule = rule

@@ -4,16 +4,16 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from suite.contracts.adapter import INFERENCE, Adapter, Capabilities, Strategy
-from suite.contracts.case import Configuration
-from suite.contracts.hooks import hookimpl
-from suite.contracts.kernels import KERNEL_KNOBS, SEGMENTS, keep_memory
-from suite.contracts.knobs import Knob, Need
+from stagebench.suite.contracts.adapter import INFERENCE, Adapter, Capabilities, Strategy
+from stagebench.suite.contracts.case import Configuration
+from stagebench.suite.contracts.hooks import hookimpl
+from stagebench.suite.contracts.kernels import KERNEL_KNOBS, SEGMENTS, keep_memory
+from stagebench.suite.contracts.knobs import Knob, Need
 
 STRATEGIES = (
     Strategy(
         "single",
-        "adapters.jax.base:JaxTrainer",
+        "stagebench.adapters.jax.base:JaxTrainer",
         "One process, one device: a jitted step.",
         distributed=False,
         changing_rate=True,
@@ -21,7 +21,7 @@ STRATEGIES = (
     ),
     Strategy(
         "pmap",
-        "adapters.jax.strategies.pmap:Pmap",
+        "stagebench.adapters.jax.strategies.pmap:Pmap",
         "Data parallel over the devices of one process: the jitted step as a shard_map over a mesh, which is what "
         "jax.pmap has become; gradients are averaged by pmean. On a CPU the devices are threads of the process.",
         distributed=False,
@@ -31,7 +31,7 @@ STRATEGIES = (
     ),
     Strategy(
         INFERENCE,
-        "adapters.jax.inference:JaxPredictor",
+        "stagebench.adapters.jax.inference:JaxPredictor",
         "No training: answers of the jitted forward pass; tuned: batch normalisations folded, parameters constant.",
         infers=True,
         distributed=False,
@@ -73,7 +73,7 @@ class Jax(Adapter):
     contract = 3
     name = "jax"
     title = "JAX"
-    package = "adapters.jax"
+    package = "stagebench.adapters.jax"
     requires = ("jax", "jaxlib")
     arithmetic_variables = ("JAX_", "TF_", "XLA_")  # XLA's own begin with TF_ where it shares code with TensorFlow
     other_variables = ("JAX_COMPILATION_CACHE_DIR", "TF_CLI_", "TF_CPP_", "TF_VAR_")  # TF_CLI_, TF_VAR_: Terraform's

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as Spec
 from jax.sharding import SingleDeviceSharding
 
-from adapters.jax.lower import Array, Key
-from adapters.jax.net import Batch, Logits, Net, Tensors
-from adapters.jax.optimisers import Moments, Solver
+from stagebench.adapters.jax.lower import Array, Key
+from stagebench.adapters.jax.net import Batch, Logits, Net, Tensors
+from stagebench.adapters.jax.optimisers import Moments, Solver
 
 # Trees of jax.Array, as one device sees them; a mesh stacks each device's along a first axis (`stacked`, `bare`).
 Stats = Tensors  # running statistics, (channels,)

@@ -11,21 +11,21 @@ import mxnet as mx
 import numpy as np
 from mxnet import autograd, gluon
 
-from adapters.mxnet import machine
-from adapters.mxnet.comm import compression, described
-from adapters.mxnet.input import as_numpy, joined, pack, reader_of
-from adapters.mxnet.lower import Choices
-from adapters.mxnet.machine import Array, ByDevice, like, placed, there, wait_for
-from adapters.mxnet.net import ImperativeNodes, JointLoss, Net
-from adapters.mxnet.optimisers import Documented, Operators, change_rate, clip, name_of, settings
-from adapters.mxnet.record_files import join
-from suite.worker.contract import Batch, Joined, LayerTimes, Setup, decay_of, dropout_seed
-from suite.worker.layers import node_by_node
-from suite.worker.peaks import Yardstick
-from suite.worker.step_ends import StepEnds
-from suite.worker.threaded import Reader
-from suite.worker.trainer import Arrays, Notes, Trainer
-from workloads.graph import Graph
+from stagebench.adapters.mxnet import machine
+from stagebench.adapters.mxnet.comm import compression, described
+from stagebench.adapters.mxnet.input import as_numpy, joined, pack, reader_of
+from stagebench.adapters.mxnet.lower import Choices
+from stagebench.adapters.mxnet.machine import Array, ByDevice, like, placed, there, wait_for
+from stagebench.adapters.mxnet.net import ImperativeNodes, JointLoss, Net
+from stagebench.adapters.mxnet.optimisers import Documented, Operators, change_rate, clip, name_of, settings
+from stagebench.adapters.mxnet.record_files import join
+from stagebench.suite.worker.contract import Batch, Joined, LayerTimes, Setup, decay_of, dropout_seed
+from stagebench.suite.worker.layers import node_by_node
+from stagebench.suite.worker.peaks import Yardstick
+from stagebench.suite.worker.step_ends import StepEnds
+from stagebench.suite.worker.threaded import Reader
+from stagebench.suite.worker.trainer import Arrays, Notes, Trainer
+from stagebench.workloads.graph import Graph
 
 # of every device: images (samples, channels, height, width) or int32 tokens (samples, positions); float32 labels
 Shares = List[Tuple[Array, Array]]

@@ -12,11 +12,11 @@ from typing import Any, Dict, List, Optional
 import mxnet as mx
 import numpy as np
 
-from adapters.mxnet import machine
-from adapters.mxnet.server import take_part
-from suite.worker.communicator import Communicator, Exchange, Pending
-from suite.worker.contract import Group, Joined, Setup, Unsupported
-from suite.worker.meeting import Meeting, listening
+from stagebench.adapters.mxnet import machine
+from stagebench.adapters.mxnet.server import take_part
+from stagebench.suite.worker.communicator import Communicator, Exchange, Pending
+from stagebench.suite.worker.contract import Group, Joined, Setup, Unsupported
+from stagebench.suite.worker.meeting import Meeting, listening
 
 BITS = "2bit"
 

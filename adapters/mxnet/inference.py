@@ -10,17 +10,17 @@ import mxnet as mx
 import numpy as np
 from mxnet import autograd
 
-from adapters.mxnet import machine
-from adapters.mxnet.lower import Choices
-from adapters.mxnet.machine import Array, placed
-from adapters.mxnet.net import Net
-from suite.worker.contract import Joined
-from suite.worker.inference_graph import for_inference
-from suite.worker.member import Notes
-from suite.worker.peaks import Yardstick
-from suite.worker.predictor import Predictor
-from suite.worker.trainer import Arrays
-from workloads.graph import Graph
+from stagebench.adapters.mxnet import machine
+from stagebench.adapters.mxnet.lower import Choices
+from stagebench.adapters.mxnet.machine import Array, placed
+from stagebench.adapters.mxnet.net import Net
+from stagebench.suite.worker.contract import Joined
+from stagebench.suite.worker.inference_graph import for_inference
+from stagebench.suite.worker.member import Notes
+from stagebench.suite.worker.peaks import Yardstick
+from stagebench.suite.worker.predictor import Predictor
+from stagebench.suite.worker.trainer import Arrays
+from stagebench.workloads.graph import Graph
 
 
 def by_head(graph: Graph) -> Dict[str, int]:

@@ -15,13 +15,13 @@ import mxnet as mx
 import numpy as np
 from mxnet import recordio
 
-from adapters.mxnet.machine import contexts
-from adapters.mxnet.record_files import FORM, check, files_of, in_folder
-from suite.worker import photographs
-from suite.worker.contract import Batch, Setup, Unsupported
-from suite.worker.packed_set import Record, RecordSource
-from suite.worker.threaded import GatheringReader, Reader, ThreadedReader
-from suite.worker.view import View
+from stagebench.adapters.mxnet.machine import contexts
+from stagebench.adapters.mxnet.record_files import FORM, check, files_of, in_folder
+from stagebench.suite.worker import photographs
+from stagebench.suite.worker.contract import Batch, Setup, Unsupported
+from stagebench.suite.worker.packed_set import Record, RecordSource
+from stagebench.suite.worker.threaded import GatheringReader, Reader, ThreadedReader
+from stagebench.suite.worker.view import View
 
 AREA = 3  # OpenCV's averaging filter, the one closest to Pillow's
 QUEUE = 16  # batches that ImageRecordIter decodes ahead; its own prefetch_buffer only sets how long they stay

@@ -12,9 +12,9 @@ import math
 from functools import reduce
 from typing import Any, Dict, List, NamedTuple
 
-from suite.worker.contract import Unsupported
-from workloads.graph import Layer
-from workloads.kinds import pooled
+from stagebench.suite.worker.contract import Unsupported
+from stagebench.workloads.graph import Layer
+from stagebench.workloads.kinds import pooled
 
 # mx.sym.Symbol or mx.nd.NDArray: (samples, channels, height, width), (samples, features), (samples, positions, width);
 # the numbers of tokens: int32, (samples, positions)

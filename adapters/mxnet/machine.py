@@ -5,9 +5,9 @@ from typing import Any, Dict, List, Sequence
 import mxnet as mx
 import numpy as np
 
-from suite.worker.contract import Setup
-from suite.worker.gpus import no_cuda, own_devices
-from suite.worker.peaks import Yardstick, on_devices
+from stagebench.suite.worker.contract import Setup
+from stagebench.suite.worker.gpus import no_cuda, own_devices
+from stagebench.suite.worker.peaks import Yardstick, on_devices
 
 Array = Any  # mx.nd.NDArray; images (samples, channels, height, width), weights OIHW and (out, in)
 ByDevice = List[List[Array]]  # by parameter, in forward order, and device

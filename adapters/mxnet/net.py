@@ -11,11 +11,11 @@ import mxnet as mx
 import numpy as np
 from mxnet import autograd, gluon
 
-from adapters.mxnet.lower import Choices, lower
-from suite.worker.contract import Unsupported
-from suite.worker.layers import Nodes
-from suite.worker.trainer import Arrays
-from workloads.graph import Graph, Layer
+from stagebench.adapters.mxnet.lower import Choices, lower
+from stagebench.suite.worker.contract import Unsupported
+from stagebench.suite.worker.layers import Nodes
+from stagebench.suite.worker.trainer import Arrays
+from stagebench.workloads.graph import Graph, Layer
 
 SCORES, WEIGHTED = ("_contrib_interleaved_matmul_selfatt_" + product for product in ("qk", "valatt"))
 # The place of the operand that says how many products an output costs.

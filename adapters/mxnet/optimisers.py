@@ -19,7 +19,7 @@ import mxnet as mx
 import numpy as np
 from mxnet import ndarray as nd  # a server has no mx.nd yet
 
-from suite.worker.contract import Adam, Optimiser, decay_of
+from stagebench.suite.worker.contract import Adam, Optimiser, decay_of
 
 
 def name_of(rule: Optimiser) -> str:

@@ -5,18 +5,18 @@ import os
 from ctypes.util import find_library
 from pathlib import Path
 
-from suite.contracts.adapter import INFERENCE, Adapter, Backend, Capabilities, Format, Strategy
-from suite.contracts.case import FLOAT32, Configuration
-from suite.contracts.hooks import hookimpl
-from suite.contracts.kernels import KERNEL_KNOBS, keep_memory, variables
-from suite.contracts.knobs import Knob, Need
+from stagebench.suite.contracts.adapter import INFERENCE, Adapter, Backend, Capabilities, Format, Strategy
+from stagebench.suite.contracts.case import FLOAT32, Configuration
+from stagebench.suite.contracts.hooks import hookimpl
+from stagebench.suite.contracts.kernels import KERNEL_KNOBS, keep_memory, variables
+from stagebench.suite.contracts.knobs import Knob, Need
 
 LIBRARIES = {"gomp": "libgomp1", "quadmath": "libquadmath0"}  # what the linker calls them: Debian's package
 
 STRATEGIES = (
     Strategy(
         "single",
-        "adapters.mxnet.base:MXNetTrainer",
+        "stagebench.adapters.mxnet.base:MXNetTrainer",
         "One process, one device, no exchange.",
         distributed=False,
         changing_rate=True,
@@ -24,7 +24,7 @@ STRATEGIES = (
     ),
     Strategy(
         "kvstore_local",
-        "adapters.mxnet.strategies.kvstore:KVStoreLocal",
+        "stagebench.adapters.mxnet.strategies.kvstore:KVStoreLocal",
         "Several devices of one process; the key-value store 'local' sums gradients on the host.",
         distributed=False,
         several_devices=True,
@@ -33,7 +33,7 @@ STRATEGIES = (
     ),
     Strategy(
         "kvstore_device",
-        "adapters.mxnet.strategies.kvstore:KVStoreDevice",
+        "stagebench.adapters.mxnet.strategies.kvstore:KVStoreDevice",
         "Several devices of one process; the key-value store 'device' sums gradients on the devices.",
         distributed=False,
         several_devices=True,
@@ -42,14 +42,14 @@ STRATEGIES = (
     ),
     Strategy(
         "dist_sync",
-        "adapters.mxnet.strategies.kvstore:DistSync",
+        "stagebench.adapters.mxnet.strategies.kvstore:DistSync",
         "Parameter servers sum the workers' gradients; every worker updates.",
         changing_rate=True,
         clips=True,
     ),
     Strategy(
         "dist_device_sync",
-        "adapters.mxnet.strategies.kvstore:DistSync",
+        "stagebench.adapters.mxnet.strategies.kvstore:DistSync",
         "As dist_sync, with several devices a worker: it sums their gradients on its devices, the servers the sums.",
         several_devices=True,
         changing_rate=True,
@@ -57,7 +57,7 @@ STRATEGIES = (
     ),
     Strategy(
         "dist_async",
-        "adapters.mxnet.strategies.dist_async:DistAsync",
+        "stagebench.adapters.mxnet.strategies.dist_async:DistAsync",
         "Parameter servers update as each worker's gradients come, and send the weights back: one stage.",
         synchronous=False,
         separable=("io", "h2d", "forward", "backward", "communication"),
@@ -65,7 +65,7 @@ STRATEGIES = (
     ),
     Strategy(
         INFERENCE,
-        "adapters.mxnet.inference:MXNetPredictor",
+        "stagebench.adapters.mxnet.inference:MXNetPredictor",
         "No training: answers of the hybridised network; tuned: static memory and shapes, batch normalisations folded, "
         "layers fused by MXNet's oneDNN backend.",
         infers=True,
@@ -128,7 +128,7 @@ BACKENDS = (
     Backend(
         "kvstore",
         "MXNet's dist_sync store: push and pull over parameter servers, and its broadcast.",
-        "adapters.mxnet.comm:StoreCommunicator",
+        "stagebench.adapters.mxnet.comm:StoreCommunicator",
         "dist_sync",
         ("all-reduce", "broadcast"),
         (FLOAT32, "float16"),
@@ -142,7 +142,7 @@ class MXNet(Adapter):
     contract = 3
     name = "mxnet"
     title = "MXNet"
-    package = "adapters.mxnet"
+    package = "stagebench.adapters.mxnet"
     requires = ("mxnet", "PIL")  # Pillow decodes what is packed as RecordIO
     arithmetic_variables = ("MXNET_",)
     # src/storage: cpu_device_storage.h, pooled_storage_manager.h

@@ -8,7 +8,7 @@ import shutil
 import struct
 from typing import List, NamedTuple, Tuple
 
-from suite.worker.packed_set import RecordSource
+from stagebench.suite.worker.packed_set import RecordSource
 
 FORM, NAME = "recordio", "images"
 MAGIC, LENGTH = 0xCED7230A, (1 << 29) - 1  # a record's first four bytes; the bits of the next four that are its length

@@ -21,7 +21,10 @@ def take_part(role: str) -> str:
     ValueError names a variable that the launcher or the plugin should have set, or an
     address that other hosts cannot reach.
     """
-    from suite.worker.rendezvous import address_towards, meeting_place  # a server's `main` sets where imports start
+    from stagebench.suite.worker.rendezvous import (  # a server's `main` sets where imports start
+        address_towards,
+        meeting_place,
+    )
 
     host, port = meeting_place("MXNet's workers and servers")
     for name in COUNTS:

@@ -3,12 +3,12 @@
 import numpy as np
 import onnxruntime
 
-from adapters.onnxruntime.operators import Faster
-from suite.worker import onnx_network
-from suite.worker.contract import Joined
-from suite.worker.predictor import Predictor
-from suite.worker.trainer import Arrays
-from workloads.graph import Graph
+from stagebench.adapters.onnxruntime.operators import Faster
+from stagebench.suite.worker import onnx_network
+from stagebench.suite.worker.contract import Joined
+from stagebench.suite.worker.predictor import Predictor
+from stagebench.suite.worker.trainer import Arrays
+from stagebench.workloads.graph import Graph
 
 
 class OrtPredictor(Predictor):

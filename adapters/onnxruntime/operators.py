@@ -1,10 +1,10 @@
-"""Operators that ONNX Runtime computes faster than those by which `suite.worker.onnx_network` writes a layer."""
+"""Operators that ONNX Runtime computes faster than those by which `stagebench.suite.worker.onnx_network` writes a layer."""
 
 import numpy as np
 from onnx import helper
 
-from suite.worker.onnx_network import Writer
-from workloads.graph import Layer
+from stagebench.suite.worker.onnx_network import Writer
+from stagebench.workloads.graph import Layer
 
 
 class Faster(Writer):

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from suite.contracts.adapter import INFERENCE, Adapter, Capabilities, Strategy
-from suite.contracts.case import Configuration
-from suite.contracts.hooks import hookimpl
+from stagebench.suite.contracts.adapter import INFERENCE, Adapter, Capabilities, Strategy
+from stagebench.suite.contracts.case import Configuration
+from stagebench.suite.contracts.hooks import hookimpl
 
 
 class OnnxRuntime(Adapter):
@@ -13,7 +13,7 @@ class OnnxRuntime(Adapter):
     contract = 3
     name = "onnxruntime"
     title = "ONNX Runtime"
-    package = "adapters.onnxruntime"
+    package = "stagebench.adapters.onnxruntime"
     requires = ("onnxruntime", "onnx")
     arithmetic_variables = ("MLAS_", "ORT_")
     out_of_memory = ("Failed to allocate memory for requested buffer",)  # onnxruntime/core/framework/bfc_arena.cc
@@ -25,7 +25,7 @@ class OnnxRuntime(Adapter):
         strategies=(
             Strategy(
                 INFERENCE,
-                "adapters.onnxruntime.inference:OrtPredictor",
+                "stagebench.adapters.onnxruntime.inference:OrtPredictor",
                 "No training: answers of the network as an ONNX model; tuned: attention by ONNX's own operator, local "
                 "response normalisation as a convolution.",
                 infers=True,

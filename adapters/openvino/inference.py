@@ -10,11 +10,11 @@ from typing import Any, Dict, Iterator, Tuple
 import numpy as np
 import openvino
 
-from suite.worker import onnx_network
-from suite.worker.contract import Joined
-from suite.worker.predictor import Predictor
-from suite.worker.trainer import Arrays
-from workloads.graph import Graph
+from stagebench.suite.worker import onnx_network
+from stagebench.suite.worker.contract import Joined
+from stagebench.suite.worker.predictor import Predictor
+from stagebench.suite.worker.trainer import Arrays
+from stagebench.workloads.graph import Graph
 
 IN_FLIGHT = 2  # queries at once: a load begins one before it fetches the answers to another
 Placed = Tuple[Any, np.ndarray]  # an infer request, and its samples

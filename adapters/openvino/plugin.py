@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from suite.contracts.adapter import INFERENCE, Adapter, Capabilities, Strategy
-from suite.contracts.case import Configuration
-from suite.contracts.hooks import hookimpl
-from suite.contracts.knobs import Knob
+from stagebench.suite.contracts.adapter import INFERENCE, Adapter, Capabilities, Strategy
+from stagebench.suite.contracts.case import Configuration
+from stagebench.suite.contracts.hooks import hookimpl
+from stagebench.suite.contracts.knobs import Knob
 
 KNOBS = {
     "hint": Knob(
@@ -23,7 +23,7 @@ class OpenVino(Adapter):
     contract = 3
     name = "openvino"
     title = "OpenVINO"
-    package = "adapters.openvino"
+    package = "stagebench.adapters.openvino"
     requires = ("openvino", "onnx")
     arithmetic_variables = ("OPENVINO_", "OV_")
     environment = "openvino"
@@ -34,7 +34,7 @@ class OpenVino(Adapter):
         strategies=(
             Strategy(
                 INFERENCE,
-                "adapters.openvino.inference:OpenVinoPredictor",
+                "stagebench.adapters.openvino.inference:OpenVinoPredictor",
                 "No training: answers of the network as an ONNX model; tuned: compiled for each number of samples.",
                 infers=True,
                 distributed=False,

@@ -8,19 +8,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adapters.pytorch import machine
-from adapters.pytorch.candidates import Ways, by_way, choose
-from adapters.pytorch.comm import ProcessGroup
-from adapters.pytorch.decoding import Decoder, Normalise, decoder_on
-from adapters.pytorch.input import reader_of
-from adapters.pytorch.lower import CODE, attempt
-from adapters.pytorch.machine import Copies
-from adapters.pytorch.optimisers import clip, described, norm_of
-from suite.worker.contract import Batch, Joined, Setup, Unsupported, chosen, dropout_seed
-from suite.worker.threaded import Reader
-from suite.worker.trainer import Notes, Trainer
-from suite.worker.view import View
-from workloads.graph import Graph
+from stagebench.adapters.pytorch import machine
+from stagebench.adapters.pytorch.candidates import Ways, by_way, choose
+from stagebench.adapters.pytorch.comm import ProcessGroup
+from stagebench.adapters.pytorch.decoding import Decoder, Normalise, decoder_on
+from stagebench.adapters.pytorch.input import reader_of
+from stagebench.adapters.pytorch.lower import CODE, attempt
+from stagebench.adapters.pytorch.machine import Copies
+from stagebench.adapters.pytorch.optimisers import clip, described, norm_of
+from stagebench.suite.worker.contract import Batch, Joined, Setup, Unsupported, chosen, dropout_seed
+from stagebench.suite.worker.threaded import Reader
+from stagebench.suite.worker.trainer import Notes, Trainer
+from stagebench.suite.worker.view import View
+from stagebench.workloads.graph import Graph
 
 
 class TorchTrainer(machine.OnDevice, Trainer):

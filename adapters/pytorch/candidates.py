@@ -17,10 +17,10 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 import torch
 from torch import Tensor
 
-from adapters.pytorch import kernels
-from suite.worker.contract import AUTO, Group, Setup, chosen
-from suite.worker.variables import Variables, arithmetic
-from workloads.graph import Graph, Layer
+from stagebench.adapters.pytorch import kernels
+from stagebench.suite.worker.contract import AUTO, Group, Setup, chosen
+from stagebench.suite.worker.variables import Variables, arithmetic
+from stagebench.workloads.graph import Graph, Layer
 
 Run = Callable[[], Sequence[Tensor]]  # computes a layer forward and backward; returns its output and gradients
 Attempt = Callable[[Layer, str], Run]  # a layer on random numbers, computed in a way
@@ -109,7 +109,7 @@ class Kept:
                 content = stream.read()
             about.append(hashlib.sha256(content).hexdigest())
         name = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
-        # The folder that suite.files names.
+        # The folder that stagebench.suite.files names.
         caches = os.environ.get("XDG_CACHE_HOME") or os.path.join("~", ".cache")
         cache = os.environ.get("STAGEBENCH_CACHE") or os.path.join(caches, "stagebench")
         self._path = os.path.join(os.path.expanduser(cache), "candidates", f"pytorch-{name}.json")

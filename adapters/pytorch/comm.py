@@ -14,11 +14,11 @@ import torch.distributed as dist
 import torch.distributed.nn
 from torch import Tensor
 
-from adapters.pytorch import machine
-from suite.worker.communicator import Communicator, Exchange, Pending
-from suite.worker.contract import Group, Joined, Setup, Unsupported
-from suite.worker.gpus import driven
-from suite.worker.rendezvous import address_towards, interface_of, meeting_place
+from stagebench.adapters.pytorch import machine
+from stagebench.suite.worker.communicator import Communicator, Exchange, Pending
+from stagebench.suite.worker.contract import Group, Joined, Setup, Unsupported
+from stagebench.suite.worker.gpus import driven
+from stagebench.suite.worker.rendezvous import address_towards, interface_of, meeting_place
 
 GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 SIDE = 256  # of the matrices that a GPU multiplies: a slice of computation

@@ -20,10 +20,10 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.data import get_worker_info
 
-from suite.worker.contract import Unavailable
-from suite.worker.photographs import Photographs, naming, opened_image, random_box
-from suite.worker.sources import Source
-from workloads.catalogue import Box, Preprocessing
+from stagebench.suite.worker.contract import Unavailable
+from stagebench.suite.worker.photographs import Photographs, naming, opened_image, random_box
+from stagebench.suite.worker.sources import Source
+from stagebench.workloads.catalogue import Box, Preprocessing
 
 LARGEST = 8  # crops: of an image that is much longer than wide, more would be scaled than is cut out
 TOGETHER = 1 << 26  # pixels decoded and scaled at once: 18 bytes of memory each; a larger image is alone

@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
-from adapters.pytorch.base import TorchTrainer
+from stagebench.adapters.pytorch.base import TorchTrainer
 
 WORDS = {
     "none": "none",

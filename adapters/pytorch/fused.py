@@ -10,9 +10,9 @@ from typing import Any, List, Tuple
 import torch
 from torch import Tensor, nn
 
-from adapters.pytorch.lower import Operation
-from adapters.pytorch.net import Instruction
-from workloads.graph import Graph, Layer
+from stagebench.adapters.pytorch.lower import Operation
+from stagebench.adapters.pytorch.net import Instruction
+from stagebench.workloads.graph import Graph, Layer
 
 KINDS = ("add", "relu")  # what may follow a convolution, in this order
 

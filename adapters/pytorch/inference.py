@@ -6,18 +6,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adapters.pytorch import machine
-from adapters.pytorch.base import layout_of, to_numpy
-from adapters.pytorch.fused import fused
-from adapters.pytorch.machine import MIXED
-from adapters.pytorch.net import Net
-from suite.worker.contract import Joined, chosen
-from suite.worker.inference_graph import for_inference
-from suite.worker.member import Notes
-from suite.worker.pipeline_stages import Stage
-from suite.worker.predictor import Predictor
-from suite.worker.trainer import Arrays
-from workloads.graph import Graph
+from stagebench.adapters.pytorch import machine
+from stagebench.adapters.pytorch.base import layout_of, to_numpy
+from stagebench.adapters.pytorch.fused import fused
+from stagebench.adapters.pytorch.machine import MIXED
+from stagebench.adapters.pytorch.net import Net
+from stagebench.suite.worker.contract import Joined, chosen
+from stagebench.suite.worker.inference_graph import for_inference
+from stagebench.suite.worker.member import Notes
+from stagebench.suite.worker.pipeline_stages import Stage
+from stagebench.suite.worker.predictor import Predictor
+from stagebench.suite.worker.trainer import Arrays
+from stagebench.workloads.graph import Graph
 
 
 class TorchPredictor(Predictor, machine.OnDevice):

@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-from adapters.pytorch.decoding import Decoder, Encoded, Files, ImageFiles, Pixels, packed
-from suite.worker.contract import Batch, Setup, Unsupported
-from suite.worker.photographs import Photographs
-from suite.worker.sources import Source
-from suite.worker.threaded import GatheringReader, Reader, batches_of_indices
-from suite.worker.view import View
+from stagebench.adapters.pytorch.decoding import Decoder, Encoded, Files, ImageFiles, Pixels, packed
+from stagebench.suite.worker.contract import Batch, Setup, Unsupported
+from stagebench.suite.worker.photographs import Photographs
+from stagebench.suite.worker.sources import Source
+from stagebench.suite.worker.threaded import GatheringReader, Reader, batches_of_indices
+from stagebench.suite.worker.view import View
 
 # Labels travel as numbers: each tensor of a batch is a file descriptor that is passed on.
 Samples = NamedTuple("Samples", [("inputs", Union[Tensor, Encoded]), ("labels", List[Any])])

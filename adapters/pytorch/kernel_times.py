@@ -16,10 +16,10 @@ from typing import Any, Dict, Iterable, Iterator
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
-from suite.worker.contract import Unsupported
-from suite.worker.kernels import PROFILED, WARMUP, Activity, Ranges, keep, summed
-from suite.worker.messages import Kernels
-from suite.worker.trainer import Iteration, Trainer
+from stagebench.suite.worker.contract import Unsupported
+from stagebench.suite.worker.kernels import PROFILED, WARMUP, Activity, Ranges, keep, summed
+from stagebench.suite.worker.messages import Kernels
+from stagebench.suite.worker.trainer import Iteration, Trainer
 
 Event = Dict[str, Any]  # of a Chrome trace: "name", "cat", "ph", "tid", "ts" and "dur" in microseconds
 

@@ -10,7 +10,7 @@ shifted additions, in place and in either memory format, and the backward is wri
 (Krizhevsky 2012, section 3.3, with Caffe's alpha/n.) A window of even size has one more channel below than above, as in
 Caffe and torch; the backward's is mirrored.
 
-Products of float32 matrices are oneDNN's here, torch's own are MKL's. `adapters.pytorch.candidates` chooses.
+Products of float32 matrices are oneDNN's here, torch's own are MKL's. `stagebench.adapters.pytorch.candidates` chooses.
 
 Images are (samples, channels, height, width), weights (out, in, ...).
 """

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adapters.pytorch.candidates import Run, random
-from adapters.pytorch.kernels import Dense, FastLRN, Pointwise
-from suite.worker.contract import Unsupported
-from workloads.graph import Layer
+from stagebench.adapters.pytorch.candidates import Run, random
+from stagebench.adapters.pytorch.kernels import Dense, FastLRN, Pointwise
+from stagebench.suite.worker.contract import Unsupported
+from stagebench.workloads.graph import Layer
 
 # Called with a layer's inputs: (samples, channels, height, width), (samples, features), (samples, positions, width), or
 # whole numbers (samples, positions).

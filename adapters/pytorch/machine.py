@@ -10,10 +10,10 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 import torch
 from torch import Tensor
 
-from suite.worker.contract import Setup, Unavailable, chosen
-from suite.worker.gpus import no_cuda, own_devices
-from suite.worker.member import Member
-from suite.worker.peaks import Yardstick
+from stagebench.suite.worker.contract import Setup, Unavailable, chosen
+from stagebench.suite.worker.gpus import no_cuda, own_devices
+from stagebench.suite.worker.member import Member
+from stagebench.suite.worker.peaks import Yardstick
 
 Mark = Any  # a torch.cuda.Event; on a CPU seconds
 

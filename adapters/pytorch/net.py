@@ -9,13 +9,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
-from adapters.pytorch.candidates import Ways
-from adapters.pytorch.lower import Operation, Weight, lower
-from suite.worker.contract import LayerTimes
-from suite.worker.layers import LayerClock, repeated
-from suite.worker.pipeline_stages import Stage
-from suite.worker.trainer import Arrays, Trainer
-from workloads.graph import Graph, Shape
+from stagebench.adapters.pytorch.candidates import Ways
+from stagebench.adapters.pytorch.lower import Operation, Weight, lower
+from stagebench.suite.worker.contract import LayerTimes
+from stagebench.suite.worker.layers import LayerClock, repeated
+from stagebench.suite.worker.pipeline_stages import Stage
+from stagebench.suite.worker.trainer import Arrays, Trainer
+from stagebench.workloads.graph import Graph, Shape
 
 Named = Iterator[Tuple[str, Tensor]]  # by canonical name
 # Logits (samples, classes), or (samples, positions, classes), of every head, the network's answer last.

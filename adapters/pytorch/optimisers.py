@@ -6,8 +6,8 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple
 import torch
 from torch import Tensor
 
-from suite.worker.contract import Adam, Optimiser, decay_of
-from suite.worker.trainer import Notes
+from stagebench.suite.worker.contract import Adam, Optimiser, decay_of
+from stagebench.suite.worker.trainer import Notes
 
 
 class KerasAdam(torch.optim.Adam):

@@ -4,11 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from suite.contracts.adapter import INFERENCE, Adapter, Backend, Capabilities, Strategy
-from suite.contracts.case import DTYPES, Configuration
-from suite.contracts.hooks import hookimpl
-from suite.contracts.kernels import FIXED_WORKSPACE, KERNEL_KNOBS, SEGMENTS, keep_memory
-from suite.contracts.knobs import Knob, Need
+from stagebench.suite.contracts.adapter import INFERENCE, Adapter, Backend, Capabilities, Strategy
+from stagebench.suite.contracts.case import DTYPES, Configuration
+from stagebench.suite.contracts.hooks import hookimpl
+from stagebench.suite.contracts.kernels import FIXED_WORKSPACE, KERNEL_KNOBS, SEGMENTS, keep_memory
+from stagebench.suite.contracts.knobs import Knob, Need
 
 NO_COMMUNICATION = ("io", "h2d", "forward", "backward", "update")  # these exchange within their other stages
 
@@ -28,15 +28,15 @@ def _strategy(name: str, trainer: str, words: str, **more: Any) -> Strategy:
 
 
 STRATEGIES = (
-    _strategy("single", "adapters.pytorch.replica:Single", "One process, no exchange.", distributed=False),
+    _strategy("single", "stagebench.adapters.pytorch.replica:Single", "One process, no exchange.", distributed=False),
     _strategy(
         "ddp",
-        "adapters.pytorch.strategies.ddp:DDP",
+        "stagebench.adapters.pytorch.strategies.ddp:DDP",
         "DistributedDataParallel: buckets are all-reduced (gloo, NCCL) during the backward.",
     ),
     _strategy(
         "dp",
-        "adapters.pytorch.replica:DP",
+        "stagebench.adapters.pytorch.replica:DP",
         "DataParallel: one process scatters the batch and the weights over its GPUs in every step.",
         distributed=False,
         several_devices=True,
@@ -50,27 +50,27 @@ STRATEGIES = (
     ),
     _strategy(
         "accumulate",
-        "adapters.pytorch.strategies.ddp:Accumulate",
+        "stagebench.adapters.pytorch.strategies.ddp:Accumulate",
         "DistributedDataParallel that takes its batch in pieces and exchanges with the last one (no_sync before); the "
         "staged pass runs all forwards first.",
         microbatches="microbatches",
     ),
     _strategy(
         "zero1",
-        "adapters.pytorch.strategies.zero1:Zero1",
+        "stagebench.adapters.pytorch.strategies.zero1:Zero1",
         "DistributedDataParallel with ZeroRedundancyOptimizer: each rank keeps a share of the optimiser's state, "
         "updates those parameters and sends them to the others; the sending counts as update, in every pass.",
     ),
     _strategy(
         "fsdp",
-        "adapters.pytorch.strategies.sharded:FSDP",
+        "stagebench.adapters.pytorch.strategies.sharded:FSDP",
         "FSDP2 (fully_shard): parameters, gradients and state in shares; groups of layers are gathered in the forward "
         "and the backward, which also sums up their gradients.",
         separable=NO_COMMUNICATION,
     ),
     _strategy(
         "pipeline",
-        "adapters.pytorch.strategies.pipeline:Pipeline",
+        "stagebench.adapters.pytorch.strategies.pipeline:Pipeline",
         "All ranks hold one network, each some of its layers (torch.distributed.pipelining); what they wait for each "
         "other, transfers included, is the stage bubble.",
         separable=NO_COMMUNICATION,
@@ -80,7 +80,7 @@ STRATEGIES = (
     ),
     _strategy(
         "tensor_parallel",
-        "adapters.pytorch.strategies.sharded:TensorParallel",
+        "stagebench.adapters.pytorch.strategies.sharded:TensorParallel",
         "All ranks hold one network: dense layers are cut over them (parallelize_module), heads and MLPs of "
         "transformers as by Megatron-LM, the rest is whole on each; the exchange is a part of forward and backward.",
         separable=NO_COMMUNICATION,
@@ -89,7 +89,7 @@ STRATEGIES = (
     ),
     _strategy(
         "branch_parallel",
-        "adapters.pytorch.strategies.branch_parallel:BranchParallel",
+        "stagebench.adapters.pytorch.strategies.branch_parallel:BranchParallel",
         "All ranks hold one network: the branches of every block (GoogLeNet's four) are distributed over them, the "
         "other layers are whole on each; what they wait for each other, transfers included, is the stage bubble.",
         separable=NO_COMMUNICATION,
@@ -98,7 +98,7 @@ STRATEGIES = (
     ),
     _strategy(
         "hybrid",
-        "adapters.pytorch.strategies.pipeline:Hybrid",
+        "stagebench.adapters.pytorch.strategies.pipeline:Hybrid",
         "Pipelines of as many ranks as there are stages, side by side: DistributedDataParallel averages each stage.",
         model_parallel="stages",
         cut="layers where one value crosses",
@@ -107,7 +107,7 @@ STRATEGIES = (
     ),
     _strategy(
         "parameter_server",
-        "adapters.pytorch.strategies.parameter_server:ParameterServer",
+        "stagebench.adapters.pytorch.strategies.parameter_server:ParameterServer",
         "Ranks serve a share of the parameters each (torch.distributed.rpc): gradients go there, weights come back, "
         "all within the update.",
         separable=NO_COMMUNICATION,
@@ -117,7 +117,7 @@ STRATEGIES = (
     ),
     _strategy(
         "local_sgd",
-        "adapters.pytorch.strategies.ddp:LocalSGD",
+        "stagebench.adapters.pytorch.strategies.ddp:LocalSGD",
         "Every rank trains alone; now and then, within the update, the models are averaged (PeriodicModelAverager).",
         synchronous=False,
         separable=NO_COMMUNICATION,
@@ -125,7 +125,7 @@ STRATEGIES = (
     ),
     Strategy(
         INFERENCE,
-        "adapters.pytorch.inference:TorchPredictor",
+        "stagebench.adapters.pytorch.inference:TorchPredictor",
         "No training: answers of the network in eval mode; tuned: batch normalisations folded, channels last.",
         infers=True,
         distributed=False,
@@ -137,7 +137,7 @@ STRATEGIES = (
     ),
     Strategy(
         "pipeline_inference",
-        "adapters.pytorch.strategies.pipeline_inference:PipelinePredictor",
+        "stagebench.adapters.pytorch.strategies.pipeline_inference:PipelinePredictor",
         "No training: the ranks hold the network in stages, as 'pipeline'; a query goes through them in microbatches, "
         "and its answers from the last rank to the first.",
         infers=True,
@@ -179,7 +179,7 @@ COMPILE_MODES = ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"
 THROUGH_HOSTS = ("ddp", "accumulate", "zero1", "local_sgd")  # what they exchange gloo takes from GPUs
 REPLICATED = ("ddp", "accumulate", "zero1")  # those that wrap the network in DistributedDataParallel
 
-# How layers are computed on CPUs: `adapters.pytorch.candidates` has the ways, and times them.
+# How layers are computed on CPUs: `stagebench.adapters.pytorch.candidates` has the ways, and times them.
 CANDIDATES = {
     "products": Knob(
         ("auto", "torch", "onednn"),
@@ -222,7 +222,7 @@ def _with_kernel_knobs(timed: Knob) -> Knob:
 
 
 def times_layers(case: Configuration) -> bool:
-    """Return whether `adapters.pytorch.candidates.choose` may time layers, on the case's batch."""
+    """Return whether `stagebench.adapters.pytorch.candidates.choose` may time layers, on the case's batch."""
     place = case.placement
     knobs = case.knobs
     left_open = "auto" in (knobs.get(name, "auto") for name in TIMED)
@@ -365,7 +365,7 @@ KNOBS = {
     "period": Knob(int, 8, "Steps from one average of the models to the next, at least 2.", ("local_sgd",), least=2),
 }
 
-COMMUNICATOR = "adapters.pytorch.comm:TorchCommunicator"
+COMMUNICATOR = "stagebench.adapters.pytorch.comm:TorchCommunicator"
 BACKENDS = (
     Backend("gloo", "torch.distributed's gloo, between CPUs.", COMMUNICATOR, "ddp", dtypes=DTYPES),
     Backend("nccl", "torch.distributed's NCCL, between GPUs.", COMMUNICATOR, "ddp", dtypes=DTYPES, device="cuda"),
@@ -378,7 +378,7 @@ class PyTorch(Adapter):
     contract = 3
     name = "pytorch"
     title = "PyTorch"
-    package = "adapters.pytorch"
+    package = "stagebench.adapters.pytorch"
     requires = ("torch",)
     optional = ("PIL", "torchvision")  # to decode files on GPUs
     # CXX compiles TorchInductor's kernels.

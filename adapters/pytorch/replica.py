@@ -8,16 +8,16 @@ import torch
 from torch import Tensor
 from torch.nn.parallel import DataParallel
 
-from adapters.pytorch.base import TorchTrainer, to_numpy
-from adapters.pytorch.kernel_times import kernel_times
-from adapters.pytorch.machine import MIXED, own_gpus
-from adapters.pytorch.net import Heads, Net, blank, counted_macs, joint_loss, layer_times
-from adapters.pytorch.optimisers import make_optimiser
-from adapters.pytorch.segments import Segments
-from suite.worker.contract import Batch, LayerTimes, Setup, Unsupported, chosen, dropout_seed
-from suite.worker.messages import Kernels
-from suite.worker.trainer import Arrays, Iteration, Notes
-from workloads.graph import Graph
+from stagebench.adapters.pytorch.base import TorchTrainer, to_numpy
+from stagebench.adapters.pytorch.kernel_times import kernel_times
+from stagebench.adapters.pytorch.machine import MIXED, own_gpus
+from stagebench.adapters.pytorch.net import Heads, Net, blank, counted_macs, joint_loss, layer_times
+from stagebench.adapters.pytorch.optimisers import make_optimiser
+from stagebench.adapters.pytorch.segments import Segments
+from stagebench.suite.worker.contract import Batch, LayerTimes, Setup, Unsupported, chosen, dropout_seed
+from stagebench.suite.worker.messages import Kernels
+from stagebench.suite.worker.trainer import Arrays, Iteration, Notes
+from stagebench.workloads.graph import Graph
 
 WARM = 3  # steps before a recording, in which cuDNN and the optimiser make what they keep
 

@@ -5,12 +5,12 @@ from typing import Dict, List
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from adapters.pytorch.candidates import Ways
-from adapters.pytorch.net import Heads, Named, Net
-from suite.worker.contract import Unsupported
-from suite.worker.pipeline_stages import stages
-from suite.worker.trainer import Arrays
-from workloads.graph import Graph
+from stagebench.adapters.pytorch.candidates import Ways
+from stagebench.adapters.pytorch.net import Heads, Named, Net
+from stagebench.suite.worker.contract import Unsupported
+from stagebench.suite.worker.pipeline_stages import stages
+from stagebench.suite.worker.trainer import Arrays
+from stagebench.workloads.graph import Graph
 
 
 class Segments(nn.Module):

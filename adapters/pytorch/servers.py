@@ -11,10 +11,10 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import rpc
 
-from adapters.pytorch.comm import GLOO_INTERFACE
-from adapters.pytorch.optimisers import make_optimiser
-from suite.worker.contract import Setup
-from suite.worker.rendezvous import free_port, meeting_place
+from stagebench.adapters.pytorch.comm import GLOO_INTERFACE
+from stagebench.adapters.pytorch.optimisers import make_optimiser
+from stagebench.suite.worker.contract import Setup
+from stagebench.suite.worker.rendezvous import free_port, meeting_place
 
 Future = Any  # torch.futures.Future
 Tensors = Sequence[Tensor]  # of a share's parameters, in their order: weights or gradients

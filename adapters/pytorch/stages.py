@@ -7,15 +7,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from adapters.pytorch.base import to_numpy
-from adapters.pytorch.machine import MIXED
-from adapters.pytorch.net import Heads, Net, shapes_of
-from adapters.pytorch.optimisers import norm_of
-from adapters.pytorch.replica import microbatches
-from suite.worker.contract import Batch
-from suite.worker.pipeline_stages import Stage
-from suite.worker.trainer import Arrays
-from workloads.graph import Graph, Shape
+from stagebench.adapters.pytorch.base import to_numpy
+from stagebench.adapters.pytorch.machine import MIXED
+from stagebench.adapters.pytorch.net import Heads, Net, shapes_of
+from stagebench.adapters.pytorch.optimisers import norm_of
+from stagebench.adapters.pytorch.replica import microbatches
+from stagebench.suite.worker.contract import Batch
+from stagebench.suite.worker.pipeline_stages import Stage
+from stagebench.suite.worker.trainer import Arrays
+from stagebench.workloads.graph import Graph, Shape
 
 Values = Sequence[Tensor]  # (samples, ...) each, of the layers at a stage's border
 Tied = Sequence[Tuple[Tensor, Any]]  # weights, with the groups of ranks that compute with them

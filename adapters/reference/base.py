@@ -9,11 +9,11 @@ from typing import List
 
 import numpy as np
 
-from adapters.reference.lower import Network, Run
-from suite.worker.contract import Adam, Batch, Joined, LayerTimes, Setup, Unsupported, decay_of
-from suite.worker.layers import LayerClock, repeated
-from suite.worker.trainer import Arrays, Trainer
-from workloads.graph import Graph
+from stagebench.adapters.reference.lower import Network, Run
+from stagebench.suite.worker.contract import Adam, Batch, Joined, LayerTimes, Setup, Unsupported, decay_of
+from stagebench.suite.worker.layers import LayerClock, repeated
+from stagebench.suite.worker.trainer import Arrays, Trainer
+from stagebench.workloads.graph import Graph
 
 
 class ReferenceTrainer(Trainer):
@@ -70,7 +70,7 @@ class ReferenceTrainer(Trainer):
             self._runs[index] = run._replace(kept=[], seeds={})
 
     def update(self) -> None:
-        """Update as `suite.worker.contract` defines SGD and Adam."""
+        """Update as `stagebench.suite.worker.contract` defines SGD and Adam."""
         rule = self._rule
         weights = self._network.named("weights")
         gradients = self._network.named("gradients")

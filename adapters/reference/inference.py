@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from adapters.reference.base import joined, wide
-from adapters.reference.lower import Network
-from suite.worker.contract import Joined
-from suite.worker.inference_graph import for_inference
-from suite.worker.predictor import Predictor
-from suite.worker.trainer import Arrays
-from workloads.graph import Graph
+from stagebench.adapters.reference.base import joined, wide
+from stagebench.adapters.reference.lower import Network
+from stagebench.suite.worker.contract import Joined
+from stagebench.suite.worker.inference_graph import for_inference
+from stagebench.suite.worker.predictor import Predictor
+from stagebench.suite.worker.trainer import Arrays
+from stagebench.workloads.graph import Graph
 
 
 class ReferencePredictor(Predictor):

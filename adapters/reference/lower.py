@@ -4,9 +4,18 @@ from typing import Callable, Dict, List, NamedTuple, Tuple, Type
 
 import numpy as np
 
-from adapters.reference.layers.base import Array, Kept, Layer
-from adapters.reference.layers.parameterless import Add, AvgPool, Concat, Dropout, Flatten, LocalResponse, MaxPool, Relu
-from adapters.reference.layers.tokens import (
+from stagebench.adapters.reference.layers.base import Array, Kept, Layer
+from stagebench.adapters.reference.layers.parameterless import (
+    Add,
+    AvgPool,
+    Concat,
+    Dropout,
+    Flatten,
+    LocalResponse,
+    MaxPool,
+    Relu,
+)
+from stagebench.adapters.reference.layers.tokens import (
     GELU,
     Attention,
     ClassToken,
@@ -18,9 +27,9 @@ from adapters.reference.layers.tokens import (
     Tied,
     Tokens,
 )
-from adapters.reference.layers.weighted import BatchNorm, Convolution, Dense
-from suite.worker.trainer import Arrays
-from workloads.graph import Graph
+from stagebench.adapters.reference.layers.weighted import BatchNorm, Convolution, Dense
+from stagebench.suite.worker.trainer import Arrays
+from stagebench.workloads.graph import Graph
 
 LAYERS: Dict[str, Type[Layer]] = {
     "conv": Convolution,

@@ -1,9 +1,9 @@
 """The reference as the controller sees it: NumPy in float64, the oracle of every proof."""
 
-from suite.contracts.adapter import INFERENCE, Adapter, Capabilities, Strategy
-from suite.contracts.case import Configuration
-from suite.contracts.hooks import hookimpl
-from suite.contracts.knobs import Knob
+from stagebench.suite.contracts.adapter import INFERENCE, Adapter, Capabilities, Strategy
+from stagebench.suite.contracts.case import Configuration
+from stagebench.suite.contracts.hooks import hookimpl
+from stagebench.suite.contracts.knobs import Knob
 
 TRAINING = ("single",)  # the strategies that its knobs affect
 
@@ -14,7 +14,7 @@ class Reference(Adapter):
     contract = 3
     name = "reference"
     title = "NumPy float64 reference"
-    package = "adapters.reference"
+    package = "stagebench.adapters.reference"
     requires = ("numpy",)
     environment = None
     oracle = True
@@ -24,7 +24,7 @@ class Reference(Adapter):
         strategies=(
             Strategy(
                 "single",
-                "adapters.reference.base:ReferenceTrainer",
+                "stagebench.adapters.reference.base:ReferenceTrainer",
                 "one process",
                 distributed=False,
                 changing_rate=True,
@@ -32,7 +32,7 @@ class Reference(Adapter):
             ),
             Strategy(
                 INFERENCE,
-                "adapters.reference.inference:ReferencePredictor",
+                "stagebench.adapters.reference.inference:ReferencePredictor",
                 "no training: answers of one process",
                 infers=True,
                 distributed=False,

@@ -6,15 +6,15 @@ from typing import Any, Iterable, Iterator, List, Sequence, Tuple
 import numpy as np
 import tensorflow as tf
 
-from adapters.tensorflow import machine
-from adapters.tensorflow.input import TensorReader, input_reader, record_reader, refusal, write
-from adapters.tensorflow.lower import Inputs, Tensor, described
-from adapters.tensorflow.net import compiled, macs, over_tokens
-from adapters.tensorflow.optimisers import kernel_name
-from suite.worker.contract import Batch, Joined, Setup, chosen
-from suite.worker.threaded import Reader
-from suite.worker.trainer import Arrays, Notes, Trainer
-from workloads.graph import Graph
+from stagebench.adapters.tensorflow import machine
+from stagebench.adapters.tensorflow.input import TensorReader, input_reader, record_reader, refusal, write
+from stagebench.adapters.tensorflow.lower import Inputs, Tensor, described
+from stagebench.adapters.tensorflow.net import compiled, macs, over_tokens
+from stagebench.adapters.tensorflow.optimisers import kernel_name
+from stagebench.suite.worker.contract import Batch, Joined, Setup, chosen
+from stagebench.suite.worker.threaded import Reader
+from stagebench.suite.worker.trainer import Arrays, Notes, Trainer
+from stagebench.workloads.graph import Graph
 
 # On the devices: tuples with a tensor per device, share or microbatch; images in the network's layout and type, or
 # tokens, int64 (samples, positions); labels int64 (samples,) or (samples, positions).

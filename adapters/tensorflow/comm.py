@@ -11,11 +11,11 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 import numpy as np
 import tensorflow as tf
 
-from adapters.tensorflow import machine
-from suite.worker.communicator import Communicator, Exchange
-from suite.worker.contract import Group, Joined, Setup, Unsupported, chosen
-from suite.worker.meeting import Meeting, listening
-from suite.worker.rendezvous import free_port, meeting_place
+from stagebench.adapters.tensorflow import machine
+from stagebench.suite.worker.communicator import Communicator, Exchange
+from stagebench.suite.worker.contract import Group, Joined, Setup, Unsupported, chosen
+from stagebench.suite.worker.meeting import Meeting, listening
+from stagebench.suite.worker.rendezvous import free_port, meeting_place
 
 OWN_GROUP = 1 << 20  # a group key above those of the strategy
 FIRST_INSTANCE = 1 << 20

@@ -5,16 +5,16 @@ from typing import Any, Dict
 import numpy as np
 import tensorflow as tf
 
-from adapters.tensorflow import machine
-from adapters.tensorflow.base import as_array
-from adapters.tensorflow.lower import Inputs, Tensor
-from adapters.tensorflow.net import Net, compiled, over_tokens
-from suite.worker.contract import Joined, chosen
-from suite.worker.inference_graph import for_inference
-from suite.worker.member import Notes
-from suite.worker.predictor import Predictor
-from suite.worker.trainer import Arrays
-from workloads.graph import Graph
+from stagebench.adapters.tensorflow import machine
+from stagebench.adapters.tensorflow.base import as_array
+from stagebench.adapters.tensorflow.lower import Inputs, Tensor
+from stagebench.adapters.tensorflow.net import Net, compiled, over_tokens
+from stagebench.suite.worker.contract import Joined, chosen
+from stagebench.suite.worker.inference_graph import for_inference
+from stagebench.suite.worker.member import Notes
+from stagebench.suite.worker.predictor import Predictor
+from stagebench.suite.worker.trainer import Arrays
+from stagebench.workloads.graph import Graph
 
 
 class TensorFlowPredictor(Predictor, machine.OnDevice):

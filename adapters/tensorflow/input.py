@@ -17,11 +17,11 @@ from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
 import numpy as np
 import tensorflow as tf
 
-from adapters.tensorflow.pixels import Pixels, decoded
-from suite.worker.contract import Setup
-from suite.worker.packed_set import Record, part_of
-from suite.worker.threaded import Reader, batches_of_indices
-from suite.worker.view import View
+from stagebench.adapters.tensorflow.pixels import Pixels, decoded
+from stagebench.suite.worker.contract import Setup
+from stagebench.suite.worker.packed_set import Record, part_of
+from stagebench.suite.worker.threaded import Reader, batches_of_indices
+from stagebench.suite.worker.view import View
 
 POSITIONS = 4096  # that Python provides at a time
 IN_FLIGHT = 4  # samples begun and not yet delivered, per reader

@@ -15,9 +15,9 @@ from typing import Any, Callable, Dict, List, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from adapters.tensorflow import kernels
-from adapters.tensorflow.windows import divisors, padding_needed, same_padding
-from workloads.graph import Layer
+from stagebench.adapters.tensorflow import kernels
+from stagebench.adapters.tensorflow.windows import divisors, padding_needed, same_padding
+from stagebench.workloads.graph import Layer
 
 Tensor = Any  # tf.Tensor
 Operation = Callable[..., Tensor]

@@ -5,13 +5,13 @@ from typing import Any, Dict, List, Optional
 import numpy as np
 import tensorflow as tf
 
-from adapters.tensorflow.lower import Inputs, Style
-from adapters.tensorflow.net import Layout
-from suite.worker.contract import Setup, chosen
-from suite.worker.gpus import no_cuda, own_devices
-from suite.worker.member import Member
-from suite.worker.peaks import Yardstick, on_devices
-from workloads.graph import Graph
+from stagebench.adapters.tensorflow.lower import Inputs, Style
+from stagebench.adapters.tensorflow.net import Layout
+from stagebench.suite.worker.contract import Setup, chosen
+from stagebench.suite.worker.gpus import no_cuda, own_devices
+from stagebench.suite.worker.member import Member
+from stagebench.suite.worker.peaks import Yardstick, on_devices
+from stagebench.workloads.graph import Graph
 
 INTER_OP = 1  # next to the device's own thread: a network runs one operation after the other
 

@@ -10,10 +10,10 @@ from typing import Any, Callable, Dict, FrozenSet, List, Optional, Sequence, Set
 import numpy as np
 import tensorflow as tf
 
-from adapters.tensorflow.lower import Inputs, Labels, Operation, Style, Tensor, lower
-from suite.worker.contract import dropout_seed
-from suite.worker.layers import Nodes
-from workloads.graph import Graph, Layer
+from stagebench.adapters.tensorflow.lower import Inputs, Labels, Operation, Style, Tensor, lower
+from stagebench.suite.worker.contract import dropout_seed
+from stagebench.suite.worker.layers import Nodes
+from stagebench.workloads.graph import Graph, Layer
 
 COUNT = "iterations"  # the name of the variable that counts iterations, for the masks
 

@@ -9,8 +9,8 @@ from typing import Any, Callable, List
 
 import tensorflow as tf
 
-from adapters.tensorflow.lower import Tensor, Variable
-from suite.worker.contract import SGD, Adam, Optimiser, decay_of
+from stagebench.adapters.tensorflow.lower import Tensor, Variable
+from stagebench.suite.worker.contract import SGD, Adam, Optimiser, decay_of
 
 Tensors = List[Any]  # tensors or variables, in the weights' order
 Rule = Callable[..., None]  # (weight, its state, gradient with the decay added, the update's factor)

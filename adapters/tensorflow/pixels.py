@@ -1,6 +1,6 @@
-"""The preprocessing of `workloads.catalogue` as a graph, from an image file's bytes to a network's input.
+"""The preprocessing of `stagebench.workloads.catalogue` as a graph, from an image file's bytes to a network's input.
 
-The same as `suite.worker.photographs` does with Pillow: libjpeg's accurate transform; a triangle
+The same as `stagebench.suite.worker.photographs` does with Pillow: libjpeg's accurate transform; a triangle
 filter as wide as a pixel of the result over a box of fractions of pixels (ScaleAndTranslate);
 whole levels. Of a JPEG only the part that the filter reaches is decoded. Pillow decodes what TensorFlow reads
 differently or not at all, and images that may be too large.
@@ -12,9 +12,9 @@ from typing import Any, Callable
 import numpy as np
 import tensorflow as tf
 
-from suite.worker.array_files import FREE
-from suite.worker.photographs import PIXEL_BYTES, PNG_BITS, in_rgb, opened_image
-from workloads.catalogue import Preprocessing
+from stagebench.suite.worker.array_files import FREE
+from stagebench.suite.worker.photographs import PIXEL_BYTES, PNG_BITS, in_rgb, opened_image
+from stagebench.workloads.catalogue import Preprocessing
 
 TRIES = 10
 PNG, PNG_SIDES = b"\x89PNG\r\n\x1a\n", 16  # a PNG's first bytes; the place of its width and height, 4 bytes each

@@ -3,11 +3,11 @@
 import os
 from pathlib import Path
 
-from suite.contracts.adapter import INFERENCE, Adapter, Backend, Capabilities, Format, Strategy
-from suite.contracts.case import DTYPES, Configuration
-from suite.contracts.hooks import hookimpl
-from suite.contracts.kernels import KERNEL_KNOBS, keep_memory, variables
-from suite.contracts.knobs import Knob, Need
+from stagebench.suite.contracts.adapter import INFERENCE, Adapter, Backend, Capabilities, Format, Strategy
+from stagebench.suite.contracts.case import DTYPES, Configuration
+from stagebench.suite.contracts.hooks import hookimpl
+from stagebench.suite.contracts.kernels import KERNEL_KNOBS, keep_memory, variables
+from stagebench.suite.contracts.knobs import Knob, Need
 
 NO_KERNELS = "the servers update, by TensorFlow's own kernels; leave the knob xla at 'auto'"
 NOT_COMPILED = "Keras updates, and compiles no step of several devices; leave the knob xla at 'auto'"
@@ -17,7 +17,7 @@ SERVERS_UPDATE = {("xla", "update"): NO_KERNELS, ("xla", "step"): NO_KERNELS}
 STRATEGIES = (
     Strategy(
         "single",
-        "adapters.tensorflow.replicas:Replicas",
+        "stagebench.adapters.tensorflow.replicas:Replicas",
         "One device, no exchange.",
         distributed=False,
         changing_rate=True,
@@ -25,7 +25,7 @@ STRATEGIES = (
     ),
     Strategy(
         "mirrored",
-        "adapters.tensorflow.strategies.mirrored:Mirrored",
+        "stagebench.adapters.tensorflow.strategies.mirrored:Mirrored",
         "MirroredStrategy: one process drives several devices (CPU: logical ones) and sums by the knob cross_device.",
         distributed=False,
         several_devices=True,
@@ -34,7 +34,7 @@ STRATEGIES = (
     ),
     Strategy(
         "keras_fit",
-        "adapters.tensorflow.strategies.keras_fit:KerasFit",
+        "stagebench.adapters.tensorflow.strategies.keras_fit:KerasFit",
         "The same by Keras: its model.fit and its optimiser, on a data set that MirroredStrategy distributes.",
         distributed=False,
         several_devices=True,
@@ -44,14 +44,14 @@ STRATEGIES = (
     ),
     Strategy(
         "multiworker_mirrored",
-        "adapters.tensorflow.strategies.mirrored:MultiWorkerMirrored",
+        "stagebench.adapters.tensorflow.strategies.mirrored:MultiWorkerMirrored",
         "MultiWorkerMirroredStrategy: one device a rank, all-reduce by the knob collective.",
         changing_rate=True,
         clips=True,
     ),
     Strategy(
         "parameter_server",
-        "adapters.tensorflow.strategies.parameter_server:ParameterServer",
+        "stagebench.adapters.tensorflow.strategies.parameter_server:ParameterServer",
         "Parameter servers update as each worker's gradients come, and send weights back (between-graph replication).",
         synchronous=False,
         separable=("io", "h2d", "forward", "backward", "communication"),
@@ -60,7 +60,7 @@ STRATEGIES = (
     ),
     Strategy(
         "coordinator",
-        "adapters.tensorflow.strategies.coordinator:Coordinator",
+        "stagebench.adapters.tensorflow.strategies.coordinator:Coordinator",
         "ParameterServerStrategy with its ClusterCoordinator: one process schedules a function for each share of the "
         "batch, worker processes (CPUs) run them beside each other, parameter servers update as they come.",
         distributed=False,
@@ -76,7 +76,7 @@ STRATEGIES = (
     ),
     Strategy(
         "model_parallel",
-        "adapters.tensorflow.strategies.model_parallel:ModelParallel",
+        "stagebench.adapters.tensorflow.strategies.model_parallel:ModelParallel",
         "One process, one network: its layers over several devices, alike in multiply-accumulates; they take turns, or "
         "work side by side on the microbatches of the knob.",
         distributed=False,
@@ -92,7 +92,7 @@ STRATEGIES = (
     ),
     Strategy(
         INFERENCE,
-        "adapters.tensorflow.inference:TensorFlowPredictor",
+        "stagebench.adapters.tensorflow.inference:TensorFlowPredictor",
         "No training: answers of the network as one tf.function; tuned: batch normalisations folded, filters constants "
         "of the graph, a transformer compiled by XLA.",
         infers=True,
@@ -101,7 +101,7 @@ STRATEGIES = (
     ),
     Strategy(
         "model_parallel_inference",
-        "adapters.tensorflow.strategies.model_parallel_inference:StagedPredictor",
+        "stagebench.adapters.tensorflow.strategies.model_parallel_inference:StagedPredictor",
         "No training: one process, one network in stages over several devices, as 'model_parallel'; a query goes "
         "through them in microbatches, in one tf.function.",
         infers=True,
@@ -166,7 +166,7 @@ BACKENDS = (
     Backend(
         "tf-ring",
         "TensorFlow's collectives between CPUs: a ring over gRPC.",
-        "adapters.tensorflow.comm:TensorFlowCommunicator",
+        "stagebench.adapters.tensorflow.comm:TensorFlowCommunicator",
         "multiworker_mirrored",
         ("all-reduce", "broadcast", "all-gather"),
         DTYPES,
@@ -180,7 +180,7 @@ class TensorFlow(Adapter):
     contract = 3
     name = "tensorflow"
     title = "TensorFlow"
-    package = "adapters.tensorflow"
+    package = "stagebench.adapters.tensorflow"
     requires = ("tensorflow", "keras")
     arithmetic_variables = ("KERAS_", "TF2_", "TF_", "XLA_")
     other_variables = ("TF_CONFIG", "TF_CPP_MIN_LOG_LEVEL", "TF_CLI_", "TF_VAR_")  # the latter two: Terraform's

@@ -11,13 +11,13 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 import numpy as np
 import tensorflow as tf
 
-from adapters.tensorflow.base import DeviceBatch, TensorFlowTrainer, concatenated, split
-from adapters.tensorflow.lower import Inputs, Tensor
-from adapters.tensorflow.net import COUNT, EagerNodes, Net, compiled, compiled_if, differentiated
-from adapters.tensorflow.optimisers import Tensors, states, updating
-from suite.worker.contract import LayerTimes, Unsupported
-from suite.worker.layers import node_by_node
-from suite.worker.trainer import Arrays, Notes
+from stagebench.adapters.tensorflow.base import DeviceBatch, TensorFlowTrainer, concatenated, split
+from stagebench.adapters.tensorflow.lower import Inputs, Tensor
+from stagebench.adapters.tensorflow.net import COUNT, EagerNodes, Net, compiled, compiled_if, differentiated
+from stagebench.adapters.tensorflow.optimisers import Tensors, states, updating
+from stagebench.suite.worker.contract import LayerTimes, Unsupported
+from stagebench.suite.worker.layers import node_by_node
+from stagebench.suite.worker.trainer import Arrays, Notes
 
 ONLY_FIRST = tf.VariableAggregation.ONLY_FIRST_REPLICA
 

@@ -10,7 +10,7 @@ import sys
 def main(job: str, number: int, chiefs: int, workers: int, servers: int, threads: int) -> None:
     # Run as a file of the bundle: imports start from the bundle, not from this folder.
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    from adapters.tensorflow.comm import Member  # importable only now
+    from stagebench.adapters.tensorflow.comm import Member  # importable only now
 
     Member(job, number, (chiefs, workers, servers), threads).server.join()
 

@@ -13,11 +13,11 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import tensorflow as tf
 
-from adapters.tensorflow.lower import Inputs, Labels, Style, Tensor
-from adapters.tensorflow.net import Net, joint_loss
-from adapters.tensorflow.optimisers import Tensors
-from suite.worker.pipeline_stages import Stage
-from workloads.graph import Graph
+from stagebench.adapters.tensorflow.lower import Inputs, Labels, Style, Tensor
+from stagebench.adapters.tensorflow.net import Net, joint_loss
+from stagebench.adapters.tensorflow.optimisers import Tensors
+from stagebench.suite.worker.pipeline_stages import Stage
+from stagebench.workloads.graph import Graph
 
 # (stage, microbatch, the neighbour's result) -> this stage's result
 Work = Callable[[int, int, Any], Any]

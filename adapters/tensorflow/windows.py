@@ -4,7 +4,7 @@ from typing import List, Tuple
 
 import numpy as np
 
-from workloads.graph import Layer
+from stagebench.workloads.graph import Layer
 
 Pads = List[Tuple[int, int]]  # (before, after) for height and width
 

@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 
-from cluster.gang.node import FAREWELL, SAID, SIGN, Gang
-from suite.contracts.engine_messages import EngineFailed, report
+from stagebench.cluster.gang.node import FAREWELL, SAID, SIGN, Gang
+from stagebench.suite.contracts.engine_messages import EngineFailed, report
 
 NAME = "gang.json"  # in the attempt's folder
 BEAT = 5.0  # seconds between two signs of life

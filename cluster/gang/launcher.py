@@ -6,16 +6,16 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster.gang.driver import DEATH, NAME
-from cluster.gang.node import Gang
-from cluster.local import numbers
-from cluster.logins import far_end, write_guard
-from cluster.nodes import CheckedLauncher, queue_limit
-from suite.contracts.case import Placement
-from suite.contracts.launcher import FailurePatterns, Process, Request, sidecar_name
-from suite.errors import Unavailable
-from suite.processes.interpreters import survey
-from suite.processes.query import FOREIGN
+from stagebench.cluster.gang.driver import DEATH, NAME
+from stagebench.cluster.gang.node import Gang
+from stagebench.cluster.local import numbers
+from stagebench.cluster.logins import far_end, write_guard
+from stagebench.cluster.nodes import CheckedLauncher, queue_limit
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.contracts.launcher import FailurePatterns, Process, Request, sidecar_name
+from stagebench.suite.errors import Unavailable
+from stagebench.suite.processes.interpreters import survey
+from stagebench.suite.processes.query import FOREIGN
 
 ENVIRONMENT = "engines"
 WAIT = 300.0  # seconds for the nodes, unless a variable says otherwise
@@ -27,7 +27,7 @@ PATTERNS = FailurePatterns(deaths=(DEATH,), any_order=True)  # ranks that miss a
 
 @dataclass(frozen=True)
 class Package:
-    """An engine's package, as `suite.processes.interpreters` looks for the Python that has it."""
+    """An engine's package, as `stagebench.suite.processes.interpreters` looks for the Python that has it."""
 
     name: str
     requires: tuple[str, ...]

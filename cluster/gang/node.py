@@ -105,7 +105,7 @@ def hold(gang: Gang, number: int, places: list[Place], driver: Driver) -> None:
     lifeline = reached(driver, own, gang["proof"])
     try:
         if number == 0:
-            # The ranks' turn has come: `suite.contracts.engine_messages.Begun`.
+            # The ranks' turn has come: `stagebench.suite.contracts.engine_messages.Begun`.
             line = {"type": "begun", "time_s": time.time(), "nodes": ", ".join(host for host, _, _ in places)}
             with open(os.path.join(gang["folder"], "engine.jsonl"), "a") as stream:
                 stream.write(f"{json.dumps(line)}\n")

@@ -7,9 +7,9 @@ from typing import Any
 
 # For a moment only: next to an installed stagebench are packages that this Python may not be able to load.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from cluster.gang import node
-from cluster.gang.driver import main
-from cluster.gang.node import SAID, Gang
+from stagebench.cluster.gang import node
+from stagebench.cluster.gang.driver import main
+from stagebench.cluster.gang.node import SAID, Gang
 
 sys.path.pop(0)
 

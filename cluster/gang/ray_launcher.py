@@ -7,12 +7,12 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from cluster.gang.launcher import GangLauncher, cores, gpus
-from suite.contracts.case import Placement
-from suite.contracts.hooks import hookimpl
-from suite.contracts.launcher import Launcher
-from suite.errors import Unavailable
-from suite.processes.query import ask, last_words
+from stagebench.cluster.gang.launcher import GangLauncher, cores, gpus
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.contracts.hooks import hookimpl
+from stagebench.suite.contracts.launcher import Launcher
+from stagebench.suite.errors import Unavailable
+from stagebench.suite.processes.query import ask, last_words
 
 ADDRESS = "RAY_ADDRESS"  # Ray's own
 SECONDS = 60.0  # for a cluster to answer

@@ -1,6 +1,6 @@
 """`python spark_driver.py FOLDER`, where PySpark is: all ranks of an attempt in one barrier stage, a task a node."""
 
-from __future__ import annotations  # as in cluster.gang.node
+from __future__ import annotations  # as in stagebench.cluster.gang.node
 
 import json
 import sys
@@ -10,9 +10,9 @@ from pathlib import Path
 
 # For a moment only: next to an installed stagebench are packages that this Python may not be able to load.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from cluster.gang import node
-from cluster.gang.driver import main
-from cluster.gang.node import SAID, Driver, Gang, Place, hold, look, numbered
+from stagebench.cluster.gang import node
+from stagebench.cluster.gang.driver import main
+from stagebench.cluster.gang.node import SAID, Driver, Gang, Place, hold, look, numbered
 
 sys.path.pop(0)
 

@@ -7,11 +7,11 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
-from cluster.gang.launcher import GangLauncher
-from suite.contracts.case import Placement
-from suite.contracts.hooks import hookimpl
-from suite.contracts.launcher import Launcher
-from suite.errors import Unavailable
+from stagebench.cluster.gang.launcher import GangLauncher
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.contracts.hooks import hookimpl
+from stagebench.suite.contracts.launcher import Launcher
+from stagebench.suite.errors import Unavailable
 
 MASTER = "STAGEBENCH_SPARK_MASTER"
 SECONDS = 5.0  # for a master to take a connection

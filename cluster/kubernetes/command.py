@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from suite.cli.output import say
-from suite.contracts.hooks import hookimpl
-from suite.text import command_line
+from stagebench.suite.cli.output import say
+from stagebench.suite.contracts.hooks import hookimpl
+from stagebench.suite.text import command_line
 
 
 @hookimpl
@@ -28,9 +28,9 @@ def manifests(
 
     Each runs `stagebench run` inside the cluster, for its one case; nothing is started here.
     """
-    from cluster.kubernetes.jobs import Settings, write
-    from suite.plan import load, resolve
-    from suite.plugins import adapters, launchers, workloads
+    from stagebench.cluster.kubernetes.jobs import Settings, write
+    from stagebench.suite.plan import load, resolve
+    from stagebench.suite.plugins import adapters, launchers, workloads
 
     loaded = load(plan, scale)
     resolved = resolve(loaded, adapters(), launchers(), workloads())

@@ -15,15 +15,15 @@ from typing import Any
 
 import yaml
 
-from suite.contracts.case import Case
-from suite.contracts.model_server import INPROCESS
-from suite.errors import RequestError
-from suite.files import usable, write_whole
-from suite.plan import Resolved
-from suite.plan.text import Block, plan_text
-from suite.plugins import adapters
-from suite.processes.hosts import refused
-from suite.text import shown, without_codes
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.contracts.model_server import INPROCESS
+from stagebench.suite.errors import RequestError
+from stagebench.suite.files import usable, write_whole
+from stagebench.suite.plan import Resolved
+from stagebench.suite.plan.text import Block, plan_text
+from stagebench.suite.plugins import adapters
+from stagebench.suite.processes.hosts import refused
+from stagebench.suite.text import shown, without_codes
 
 LONGEST = 45  # characters of a job's name: pods are called after it, and none may pass 63
 VERSIONS = {"Job": "batch/v1", "MPIJob": "kubeflow.org/v2beta1", "PyTorchJob": "kubeflow.org/v1"}  # kind: its schema

@@ -19,12 +19,23 @@ from uuid import uuid4
 
 import psutil
 
-from cluster.lab.network import CONGESTION, UNSHAPED, Layout, bits, connect, discipline, run, shape, wire, works
-from cluster.lab.state import State, entering, folder
-from cluster.logins import LIKE_SSH
-from cluster.slurm import private
-from cluster.slurm.private import Node
-from suite.errors import RequestError, Unavailable
+from stagebench.cluster.lab.network import (
+    CONGESTION,
+    UNSHAPED,
+    Layout,
+    bits,
+    connect,
+    discipline,
+    run,
+    shape,
+    wire,
+    works,
+)
+from stagebench.cluster.lab.state import State, entering, folder
+from stagebench.cluster.logins import LIKE_SSH
+from stagebench.cluster.slurm import private
+from stagebench.cluster.slurm.private import Node
+from stagebench.suite.errors import RequestError, Unavailable
 
 NAMESPACES = Path("/run/netns")  # where `ip netns` keeps them
 FILES = Path("/etc/netns")  # of a namespace: laid over /etc by `ip netns exec`

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from cluster.lab.network import NAME, NETWORK, SETTING, UNSHAPED
-from suite.cli.options import Json
-from suite.cli.output import say, show_rows
-from suite.contracts.hooks import hookimpl
+from stagebench.cluster.lab.network import NAME, NETWORK, SETTING, UNSHAPED
+from stagebench.suite.cli.options import Json
+from stagebench.suite.cli.output import say, show_rows
+from stagebench.suite.contracts.hooks import hookimpl
 
 group = typer.Typer(
     no_args_is_help=True,
@@ -35,8 +35,8 @@ def up(
     cores: Annotated[int | None, typer.Option(min=1, help="That Slurm gives each host; the machine's.")] = None,
 ) -> None:
     """Make N hosts, joined by a switch."""
-    from cluster.lab import build
-    from cluster.lab.network import checked_layout, pacing
+    from stagebench.cluster.lab import build
+    from stagebench.cluster.lab.network import checked_layout, pacing
 
     given = (cores or len(os.sched_getaffinity(0))) if slurm else 0
     layout = build.up(checked_layout(name, count, network), rate, given).layout
@@ -55,7 +55,7 @@ def execute(
 
     Launchers reach the other hosts from there: STAGEBENCH_LAUNCH_AGENT is set.
     """
-    from cluster.lab.state import entering, environment, load
+    from stagebench.cluster.lab.state import entering, environment, load
 
     state = load(name)
     tokens = entering(state, state.layout.known(host), command[1:] if command[0] == "--" else command)
@@ -65,8 +65,8 @@ def execute(
 @group.command()
 def shape(rate: Annotated[str, typer.Argument(help=RATE)], name: Name = NAME) -> None:
     """Give every link another rate."""
-    from cluster.lab import network
-    from cluster.lab.state import load
+    from stagebench.cluster.lab import network
+    from stagebench.cluster.lab.state import load
 
     state = load(name)
     network.shape(state.layout, rate)
@@ -76,8 +76,8 @@ def shape(rate: Annotated[str, typer.Argument(help=RATE)], name: Name = NAME) ->
 @group.command()
 def status(name: Name = NAME, as_json: Json = False) -> None:
     """Hosts, addresses, the links' rate, the bytes that crossed them, and who runs there."""
-    from cluster.lab.build import look
-    from cluster.lab.state import load
+    from stagebench.cluster.lab.build import look
+    from stagebench.cluster.lab.state import load
 
     columns = ("host", "address", "link", "rate", "received", "sent", "processes")
     show_rows(look(load(name)), columns, as_json=as_json)
@@ -86,8 +86,8 @@ def status(name: Name = NAME, as_json: Json = False) -> None:
 @group.command()
 def down(name: Name = NAME) -> None:
     """End what runs in the hosts, then remove them and all that belongs to them."""
-    from cluster.lab import build
-    from cluster.lab.state import load
+    from stagebench.cluster.lab import build
+    from stagebench.cluster.lab.state import load
 
     state = load(name)
     build.down(state)

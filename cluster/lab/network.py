@@ -10,7 +10,7 @@ import subprocess
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 
-from suite.errors import RequestError, Unavailable
+from stagebench.suite.errors import RequestError, Unavailable
 
 NAME = "lab"
 NETWORK = "10.77.0.0/24"

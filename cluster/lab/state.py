@@ -14,12 +14,12 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from cluster.lab.network import SETTING as LABORATORY
-from cluster.lab.network import UNSHAPED, Layout, checked_name
-from cluster.logins import AGENT
-from cluster.slurm.private import Private
-from suite.errors import RequestError
-from suite.files import write_whole
+from stagebench.cluster.lab.network import SETTING as LABORATORY
+from stagebench.cluster.lab.network import UNSHAPED, Layout, checked_name
+from stagebench.cluster.logins import AGENT
+from stagebench.cluster.slurm.private import Private
+from stagebench.suite.errors import RequestError
+from stagebench.suite.files import write_whole
 
 FILE = "lab.json"
 SETTING = "STAGEBENCH_LAB_FOLDER"

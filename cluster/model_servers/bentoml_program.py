@@ -11,7 +11,7 @@ import bentoml
 import numpy as np
 from bentoml.validators import DType
 
-from suite.worker.shared_answers import Answers, served
+from stagebench.suite.worker.shared_answers import Answers, served
 
 TOLD = served()
 TIMEOUT_S = 600  # of a query in the server: the generator gives up sooner
@@ -42,6 +42,13 @@ class Queries:
 
 if __name__ == "__main__":
     os.environ["BENTOML_HOME"] = os.path.abspath("home")
-    tokens = ["serve", "cluster.model_servers.bentoml_program:Queries", "--host", TOLD.host, "--port", str(TOLD.port)]
+    tokens = [
+        "serve",
+        "stagebench.cluster.model_servers.bentoml_program:Queries",
+        "--host",
+        TOLD.host,
+        "--port",
+        str(TOLD.port),
+    ]
     tokens += ["--timeout-keep-alive", "3600"]  # it would close connections that wait for 5 s
     os.execv(sys.executable, [sys.executable, "-m", "bentoml", *tokens])

@@ -10,8 +10,8 @@ import numpy as np
 from kserve import InferOutput, InferRequest, InferResponse, Model, ModelServer
 from kserve.protocol.rest.multiprocess.server import RESTServerProcess
 
-from suite.worker.protocols import OUTPUT, V2_TYPES
-from suite.worker.shared_answers import Answers, served
+from stagebench.suite.worker.protocols import OUTPUT, V2_TYPES
+from stagebench.suite.worker.shared_answers import Answers, served
 
 TOLD = served()
 logging.disable(logging.INFO)  # three lines of each query

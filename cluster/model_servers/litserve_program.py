@@ -5,7 +5,7 @@ from typing import Annotated
 import litserve
 from fastapi import Depends, HTTPException, Request, Response
 
-from suite.worker.shared_answers import Answers, served
+from stagebench.suite.worker.shared_answers import Answers, served
 
 TOLD = served()
 TIMEOUT_S = 600.0  # of a query in the server: the generator gives up sooner

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from suite.worker.shared_answers import Answers, served
+from stagebench.suite.worker.shared_answers import Answers, served
 
 TOLD = served()
 MODEL = f"""
 flavors:
   python_function:
-    loader_module: cluster.model_servers.mlflow_program
+    loader_module: stagebench.cluster.model_servers.mlflow_program
     python_version: {platform.python_version()}
 """
 

@@ -8,7 +8,7 @@ import sys
 
 from mosec import Server, ValidationError, Worker
 
-from suite.worker.shared_answers import Answers, served
+from stagebench.suite.worker.shared_answers import Answers, served
 
 TOLD = served()
 TIMEOUT_S = 600  # of a query in the server: the generator gives up sooner

@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from suite.contracts.hooks import hookimpl
-from suite.contracts.knobs import Knob
-from suite.contracts.model_server import ModelServer
+from stagebench.suite.contracts.hooks import hookimpl
+from stagebench.suite.contracts.knobs import Knob
+from stagebench.suite.contracts.model_server import ModelServer
 
-PACKAGE = "cluster.model_servers"
+PACKAGE = "stagebench.cluster.model_servers"
 FOLDER = "cluster/model_servers"
 
 

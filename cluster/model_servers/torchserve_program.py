@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from suite.worker.rendezvous import free_port
-from suite.worker.shared_answers import Answers, served
+from stagebench.suite.worker.rendezvous import free_port
+from stagebench.suite.worker.shared_answers import Answers, served
 
 TOLD = served()
 NAME = "queries"
@@ -34,7 +34,7 @@ MANIFEST = {
     "model": {
         "modelName": NAME,
         "modelVersion": "1.0",
-        "handler": "cluster.model_servers.torchserve_program:handle",
+        "handler": "stagebench.cluster.model_servers.torchserve_program:handle",
         "configFile": "model.yaml",
     },
 }

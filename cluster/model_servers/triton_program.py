@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from suite.worker.protocols import GRPC, INPUT, OUTPUT, V2_TYPES
-from suite.worker.shared_answers import Answers, served
+from stagebench.suite.worker.protocols import GRPC, INPUT, OUTPUT, V2_TYPES
+from stagebench.suite.worker.shared_answers import Answers, served
 
 TOLD = served()
 NAME = "queries"
@@ -59,7 +59,7 @@ dynamic_batching {{ {batching()} }}
 MODEL = f"""
 import sys
 sys.path += {sys.path}
-from cluster.model_servers.triton_program import TritonPythonModel
+from stagebench.cluster.model_servers.triton_program import TritonPythonModel
 """
 
 

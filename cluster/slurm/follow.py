@@ -5,7 +5,7 @@
 
 SIGTERM (ours, or the kernel's when the controller dies) cancels the job, and so does waiting in the
 queue for too long. What the job printed goes to the output at its end; what Slurm reports goes to
-engine.jsonl (`suite.contracts.engine_messages`). Slurm is asked with longer and longer pauses while
+engine.jsonl (`stagebench.suite.contracts.engine_messages`). Slurm is asked with longer and longer pauses while
 nothing changes, and at once when the job marks its beginning or its end on the shared disk.
 Standard library only.
 """
@@ -23,7 +23,7 @@ from pathlib import Path
 if __name__ == "__main__":  # started without the suite on its path, whatever variables there are
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from suite.contracts.engine_messages import Begun, EngineFailed, report
+from stagebench.suite.contracts.engine_messages import Begun, EngineFailed, report
 
 ANSWER, SUBMISSION = 5.0, 15.0  # seconds for an answer
 GENTLE, HARD = 3.0, 5.0  # seconds for a cancelled job to leave; then its processes are killed

@@ -11,15 +11,15 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from cluster.dialects import DIALECTS, LIBRARY, OPEN_MPI_LOSSES, knobs, output
-from cluster.nodes import CheckedLauncher, queue_limit
-from cluster.slurm import follow, script
-from cluster.slurm.script import SETTING, cores, resources, with_theirs
-from suite.contracts.case import Placement
-from suite.contracts.hooks import hookimpl
-from suite.contracts.launcher import FailurePatterns, Launcher, Process, Request
-from suite.errors import RequestError, Unavailable
-from suite.processes.query import FOREIGN, ask
+from stagebench.cluster.dialects import DIALECTS, LIBRARY, OPEN_MPI_LOSSES, knobs, output
+from stagebench.cluster.nodes import CheckedLauncher, queue_limit
+from stagebench.cluster.slurm import follow, script
+from stagebench.cluster.slurm.script import SETTING, cores, resources, with_theirs
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.contracts.hooks import hookimpl
+from stagebench.suite.contracts.launcher import FailurePatterns, Launcher, Process, Request
+from stagebench.suite.errors import RequestError, Unavailable
+from stagebench.suite.processes.query import FOREIGN, ask
 
 # Seconds that a job may wait in the queue; fewer in a job, because the nodes that it waits for may be that job's own.
 WAIT, USUAL, WITHIN_JOB = "STAGEBENCH_SLURM_WAIT", 3600.0, 300.0

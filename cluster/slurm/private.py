@@ -19,9 +19,9 @@ from pathlib import Path
 
 import psutil
 
-from suite.errors import StagebenchError, Unavailable
-from suite.processes.hosts import LOOPBACK
-from suite.worker.rendezvous import free_port
+from stagebench.suite.errors import StagebenchError, Unavailable
+from stagebench.suite.processes.hosts import LOOPBACK
+from stagebench.suite.worker.rendezvous import free_port
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scancel", "sinfo")
 READY, LEAVE = 30.0, 10.0  # seconds for all nodes to be idle; for the daemons to end

@@ -9,11 +9,11 @@ import os
 import shlex
 from pathlib import Path
 
-from cluster.slurm.follow import FAILED
-from suite.contracts.case import Placement
-from suite.contracts.engine_messages import FILE
-from suite.contracts.launcher import Request, sidecar_name
-from suite.errors import Unavailable
+from stagebench.cluster.slurm.follow import FAILED
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.contracts.engine_messages import FILE
+from stagebench.suite.contracts.launcher import Request, sidecar_name
+from stagebench.suite.errors import Unavailable
 
 SETTING = "STAGEBENCH_SBATCH"  # more options of sbatch: "--partition=gpu --account=me"
 # Our options, and those of a person that contradict them.
@@ -27,7 +27,7 @@ MARGIN = 120.0  # seconds beyond the case's own limit: Slurm ends it only if the
 
 # Every engine's plug-in has other variables for a rank's numbers (pmi2 none for the local one): ours go first.
 # Without memory cgroups Slurm does not notice that a node's kernel killed a rank to free memory. The kernel's count
-# shows it (suite.contracts.engine_messages.OomKills). The shell ends by the signal that ended the rank: srun names it.
+# shows it (stagebench.suite.contracts.engine_messages.OomKills). The shell ends by the signal that ended the rank: srun names it.
 # Where Slurm knows a step's processes by their parents (proctrack/linuxproc) and ends a step while it starts, it kills
 # this shell only and loses the rank: so the kernel ends the rank with its shell. The inner shell looks whether the
 # outer one died before the kernel was asked. A step that is ended gets SIGTERM, shell and rank alike: the shell waits

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup, escape
 
-from suite.analysis.budget import Difference
-from suite.analysis.stats import Interval, Spread
-from suite.analysis.wording import UNKNOWN, interval, milliseconds, number
+from stagebench.suite.analysis.budget import Difference
+from stagebench.suite.analysis.stats import Interval, Spread
+from stagebench.suite.analysis.wording import UNKNOWN, interval, milliseconds, number
 
 Content = Any  # text, which is escaped; Markup, which is not; a sequence of both; None for nothing
 Cells = list[Content]

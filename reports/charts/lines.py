@@ -7,10 +7,10 @@ from typing import NamedTuple, TypeVar
 
 from markupsafe import Markup
 
-from reports.charts.html import tag
-from reports.charts.rows import WIDTH, Figure, Scale, linear, logarithmic, nested, picture, round_words, text
-from suite.analysis.stats import Interval, Spread
-from suite.analysis.wording import number
+from stagebench.reports.charts.html import tag
+from stagebench.reports.charts.rows import WIDTH, Figure, Scale, linear, logarithmic, nested, picture, round_words, text
+from stagebench.suite.analysis.stats import Interval, Spread
+from stagebench.suite.analysis.wording import number
 
 POINTS = 300  # of a curve: the eye tells no more apart
 SAID = 12  # points of a series in the hidden table

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from reports.charts.html import note, small, tag
-from suite.analysis.stats import Interval
-from suite.analysis.wording import number
+from stagebench.reports.charts.html import note, small, tag
+from stagebench.suite.analysis.stats import Interval
+from stagebench.suite.analysis.wording import number
 
 STAGES = ("io", "h2d", "forward", "backward", "bubble", "communication", "update")
 THIN = 2  # per cent of a track: the outline of a narrower bar would hide it
@@ -305,7 +305,7 @@ def picture(drawn: str, height: float) -> str:
 
 @cache
 def _style() -> str:
-    source = (resources.files("reports") / "static" / "charts.css").read_text()
+    source = (resources.files("stagebench.reports") / "static" / "charts.css").read_text()
     light = dict(re.findall(r"(--[\w-]+): ([^;]+);", source.partition("}")[0]))
     drawing = source.partition("/* Drawing */")[2]
     return re.sub(r"var\((--[\w-]+)\)", lambda found: light[found[1]], drawing) + "text{font:13px system-ui,sans-serif}"

@@ -12,17 +12,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from reports.site.frame import made
-from suite.analysis.latency import PERCENTILES, bound, passes
-from suite.analysis.measured import Process, process_of
-from suite.analysis.serving import AtRate, served
-from suite.contracts.case import Case
-from suite.errors import RequestError
-from suite.files import file_name, write_whole
-from suite.results.records import Record
-from suite.results.run_folder import RunFolder
-from suite.worker.homes import without_homes
-from suite.worker.pass_kinds import BY_NAME, LOADS, MULTI_STREAM, OFFLINE, SERVER, SINGLE_STREAM
+from stagebench.reports.site.frame import made
+from stagebench.suite.analysis.latency import PERCENTILES, bound, passes
+from stagebench.suite.analysis.measured import Process, process_of
+from stagebench.suite.analysis.serving import AtRate, served
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.errors import RequestError
+from stagebench.suite.files import file_name, write_whole
+from stagebench.suite.results.records import Record
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.worker.homes import without_homes
+from stagebench.suite.worker.pass_kinds import BY_NAME, LOADS, MULTI_STREAM, OFFLINE, SERVER, SINGLE_STREAM
 
 Values = dict[str, str | int | float | bool]
 SCENARIOS = {OFFLINE: "Offline", SINGLE_STREAM: "SingleStream", MULTI_STREAM: "MultiStream", SERVER: "Server"}

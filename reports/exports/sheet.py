@@ -7,20 +7,20 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from suite.analysis.budget import STAGES
-from suite.analysis.comparability import FOREIGN
-from suite.analysis.links import Link, Point, links, written
-from suite.analysis.panels import names
-from suite.analysis.rows import Row
-from suite.analysis.summary import summarise
-from suite.analysis.wording import interval, milliseconds, number
-from suite.api.functions import Place, opened, unfrozen
-from suite.errors import RequestError
-from suite.results.foreign import UNKNOWN
-from suite.results.run_folder import RunFolder
-from suite.text import markdown_table
-from suite.worker.homes import without_homes
-from suite.worker.pass_kinds import MULTI_STREAM, SERVER, SINGLE_STREAM
+from stagebench.suite.analysis.budget import STAGES
+from stagebench.suite.analysis.comparability import FOREIGN
+from stagebench.suite.analysis.links import Link, Point, links, written
+from stagebench.suite.analysis.panels import names
+from stagebench.suite.analysis.rows import Row
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.analysis.wording import interval, milliseconds, number
+from stagebench.suite.api.functions import Place, opened, unfrozen
+from stagebench.suite.errors import RequestError
+from stagebench.suite.results.foreign import UNKNOWN
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.text import markdown_table
+from stagebench.suite.worker.homes import without_homes
+from stagebench.suite.worker.pass_kinds import MULTI_STREAM, SERVER, SINGLE_STREAM
 
 if TYPE_CHECKING:
     import pandas

@@ -12,26 +12,26 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from reports.exports import sheet as tables
-from reports.exports.loadgen import as_loadgen
-from reports.exports.sheet import CONTROL, Sheet, table
-from reports.pages.comm import bandwidths, panels_of, times
-from reports.pages.run import Chart, Report
-from reports.site.build import sections_of
-from reports.site.frame import made
-from suite.analysis.comparability import FOREIGN
-from suite.analysis.links import links
-from suite.analysis.measured import process_of
-from suite.analysis.rows import Row
-from suite.analysis.summary import summarise
-from suite.errors import RequestError
-from suite.files import file_name, scratch, write_whole
-from suite.results.records import Record
-from suite.results.run_folder import RunFolder
-from suite.text import known
-from suite.worker.homes import without_homes
-from suite.worker.messages import Pass
-from suite.worker.pass_kinds import STAGED, TRAIN
+from stagebench.reports.exports import sheet as tables
+from stagebench.reports.exports.loadgen import as_loadgen
+from stagebench.reports.exports.sheet import CONTROL, Sheet, table
+from stagebench.reports.pages.comm import bandwidths, panels_of, times
+from stagebench.reports.pages.run import Chart, Report
+from stagebench.reports.site.build import sections_of
+from stagebench.reports.site.frame import made
+from stagebench.suite.analysis.comparability import FOREIGN
+from stagebench.suite.analysis.links import links
+from stagebench.suite.analysis.measured import process_of
+from stagebench.suite.analysis.rows import Row
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.errors import RequestError
+from stagebench.suite.files import file_name, scratch, write_whole
+from stagebench.suite.results.records import Record
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.text import known
+from stagebench.suite.worker.homes import without_homes
+from stagebench.suite.worker.messages import Pass
+from stagebench.suite.worker.pass_kinds import STAGED, TRAIN
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 SCALE = 2  # pixels of a PNG for each of an SVG

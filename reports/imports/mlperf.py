@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
-from reports.imports.printed import Printed, Result, Skipped, case_of
-from suite.contracts.case import Placement
-from suite.results.foreign import SYSTEM, UNKNOWN, Speed
+from stagebench.reports.imports.printed import Printed, Result, Skipped, case_of
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.results.foreign import SYSTEM, UNKNOWN, Speed
 
 PROGRAM = "MLPerf training"
 BEFORE = ("submission_benchmark", "submission_org", "submission_platform", "cache_clear", "init_start")

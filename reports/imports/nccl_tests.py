@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
-from reports.imports.printed import NUMBER, Line, Printed, Result, Section, Skipped, sections
-from suite.contracts.case import Case, Collective, Placement
-from suite.results.foreign import UNKNOWN, Exchange
-from suite.worker.case_parts import ITEMSIZES
+from stagebench.reports.imports.printed import NUMBER, Line, Printed, Result, Section, Skipped, sections
+from stagebench.suite.contracts.case import Case, Collective, Placement
+from stagebench.suite.results.foreign import UNKNOWN, Exchange
+from stagebench.suite.worker.case_parts import ITEMSIZES
 
 PROGRAM = "nccl-tests"
 TYPES = {"float": "float32", "half": "float16", "bfloat16": "bfloat16"}  # those that stagebench exchanges, too

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from suite.contracts.case import Case, Placement
-from suite.errors import RequestError
-from suite.files import disk
-from suite.results.foreign import UNKNOWN, Exchange, Origin, Speed
-from suite.worker.case_parts import Sampling
-from suite.worker.pass_kinds import NATIVE
+from stagebench.suite.contracts.case import Case, Placement
+from stagebench.suite.errors import RequestError
+from stagebench.suite.files import disk
+from stagebench.suite.results.foreign import UNKNOWN, Exchange, Origin, Speed
+from stagebench.suite.worker.case_parts import Sampling
+from stagebench.suite.worker.pass_kinds import NATIVE
 
 LARGEST = 1 << 26  # bytes of an output; more was printed by something else
 LONGEST = 4096  # characters of a line that can be a result's

@@ -12,15 +12,15 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from reports.imports.mlperf import mlperf
-from reports.imports.nccl_tests import nccl_tests
-from reports.imports.printed import Printed, Result, Skipped, case_of, printed_in, sections
-from reports.imports.tables import lambda_labs, timm
-from suite.contracts.case import Placement
-from suite.errors import RequestError
-from suite.results.foreign import UNKNOWN, Speed, imported
-from suite.results.run_folder import RunFolder
-from suite.worker.case_parts import Input
+from stagebench.reports.imports.mlperf import mlperf
+from stagebench.reports.imports.nccl_tests import nccl_tests
+from stagebench.reports.imports.printed import Printed, Result, Skipped, case_of, printed_in, sections
+from stagebench.reports.imports.tables import lambda_labs, timm
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.errors import RequestError
+from stagebench.suite.results.foreign import UNKNOWN, Speed, imported
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.worker.case_parts import Input
 
 MNIST = 60_000  # training images
 

@@ -7,10 +7,10 @@ before each row, too.
 import re
 from collections.abc import Iterator
 
-from reports.imports.printed import NUMBER, Printed, Result, Skipped, case_of, printed_in, sections
-from suite.contracts.case import Placement
-from suite.results.foreign import SYSTEM, UNKNOWN, Speed
-from suite.worker.pass_kinds import NATIVE, OFFLINE
+from stagebench.reports.imports.printed import NUMBER, Printed, Result, Skipped, case_of, printed_in, sections
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.results.foreign import SYSTEM, UNKNOWN, Speed
+from stagebench.suite.worker.pass_kinds import NATIVE, OFFLINE
 
 ROW = {"row": "^(.*,.*)$"}
 PRECISIONS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}

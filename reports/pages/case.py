@@ -13,20 +13,31 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from reports.charts.html import Cells, Content, below_title, differing, folded, joined, listing, note, table, tag
-from reports.charts.rows import Entry, Rows, linear, stack
-from reports.pages.overview import speeds_of
-from reports.pages.run import Report
-from reports.pages.stages import PARTS, word
-from suite.analysis.budget import STAGES
-from suite.analysis.comparability import DISQUALIFYING, FOREIGN, meaning
-from suite.analysis.machine import Gpu
-from suite.analysis.measured import Process, Profile
-from suite.analysis.panels import Name, Panel, labels, titles
-from suite.analysis.rows import Row
-from suite.analysis.standing import learnt, verdict
-from suite.analysis.stats import Values
-from suite.analysis.wording import (
+from stagebench.reports.charts.html import (
+    Cells,
+    Content,
+    below_title,
+    differing,
+    folded,
+    joined,
+    listing,
+    note,
+    table,
+    tag,
+)
+from stagebench.reports.charts.rows import Entry, Rows, linear, stack
+from stagebench.reports.pages.overview import speeds_of
+from stagebench.reports.pages.run import Report
+from stagebench.reports.pages.stages import PARTS, word
+from stagebench.suite.analysis.budget import STAGES
+from stagebench.suite.analysis.comparability import DISQUALIFYING, FOREIGN, meaning
+from stagebench.suite.analysis.machine import Gpu
+from stagebench.suite.analysis.measured import Process, Profile
+from stagebench.suite.analysis.panels import Name, Panel, labels, titles
+from stagebench.suite.analysis.rows import Row
+from stagebench.suite.analysis.standing import learnt, verdict
+from stagebench.suite.analysis.stats import Values
+from stagebench.suite.analysis.wording import (
     UNKNOWN,
     bracketed,
     in_words,
@@ -39,10 +50,10 @@ from suite.analysis.wording import (
     share,
     whole_number,
 )
-from suite.contracts.case import Case
-from suite.plan.text import Block, plan_text
-from suite.text import cut, grouped
-from suite.worker.pass_kinds import BY_NAME
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.plan.text import Block, plan_text
+from stagebench.suite.text import cut, grouped
+from stagebench.suite.worker.pass_kinds import BY_NAME
 
 KERNELS, NAMED = 10, 60  # rows of the table of kernels; letters of a name there: those of C++ templates have hundreds
 FEW = 256  # cases; more of them lie in pieces by the first two digits of their ids, instead of the first

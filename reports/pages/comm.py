@@ -5,17 +5,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from reports.charts.html import Cells, folded, note, table, tag
-from reports.charts.lines import Line, Lines
-from reports.pages.evidence import host_words, noise_words
-from reports.pages.run import Section
-from suite.analysis.comparability import FOREIGN, meaning
-from suite.analysis.links import LEAST, SIMULATED, Fit, Link, Point, by_mark, links, written
-from suite.analysis.wording import milliseconds, moment, number, share
-from suite.errors import once_per_reason
-from suite.results.foreign import imported as read
-from suite.results.run_folder import RunFolder
-from suite.text import grouped
+from stagebench.reports.charts.html import Cells, folded, note, table, tag
+from stagebench.reports.charts.lines import Line, Lines
+from stagebench.reports.pages.evidence import host_words, noise_words
+from stagebench.reports.pages.run import Section
+from stagebench.suite.analysis.comparability import FOREIGN, meaning
+from stagebench.suite.analysis.links import LEAST, SIMULATED, Fit, Link, Point, by_mark, links, written
+from stagebench.suite.analysis.wording import milliseconds, moment, number, share
+from stagebench.suite.errors import once_per_reason
+from stagebench.suite.results.foreign import imported as read
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.text import grouped
 
 CURVE = 40  # points of a fitted line
 NONE = ["not determined", "–"]

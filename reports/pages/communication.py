@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from reports.charts.html import (
+from stagebench.reports.charts.html import (
     Cells,
     Content,
     differing,
@@ -17,13 +17,23 @@ from reports.charts.html import (
     table,
     tag,
 )
-from reports.charts.lines import Line, Lines, thinned
-from reports.charts.rows import Rows, linear, stack
-from reports.pages.run import Report, Section, named, of_cases
-from suite.analysis.budget import Budget
-from suite.analysis.exchange import Exchange, Gain, Slowed, Stragglers, Variant, crossover, exchanges, gains, stragglers
-from suite.analysis.learning import WINDOW, smoothed
-from suite.analysis.panels import (
+from stagebench.reports.charts.lines import Line, Lines, thinned
+from stagebench.reports.charts.rows import Rows, linear, stack
+from stagebench.reports.pages.run import Report, Section, named, of_cases
+from stagebench.suite.analysis.budget import Budget
+from stagebench.suite.analysis.exchange import (
+    Exchange,
+    Gain,
+    Slowed,
+    Stragglers,
+    Variant,
+    crossover,
+    exchanges,
+    gains,
+    stragglers,
+)
+from stagebench.suite.analysis.learning import WINDOW, smoothed
+from stagebench.suite.analysis.panels import (
     SHOWN,
     Name,
     Panel,
@@ -35,10 +45,20 @@ from suite.analysis.panels import (
     labels,
     varying,
 )
-from suite.analysis.rows import Row
-from suite.analysis.stats import Spread
-from suite.analysis.wording import UNKNOWN, accuracy, listed, mebibytes, middle, milliseconds, number, percent, share
-from suite.contracts.case import Case
+from stagebench.suite.analysis.rows import Row
+from stagebench.suite.analysis.stats import Spread
+from stagebench.suite.analysis.wording import (
+    UNKNOWN,
+    accuracy,
+    listed,
+    mebibytes,
+    middle,
+    milliseconds,
+    number,
+    percent,
+    share,
+)
+from stagebench.suite.contracts.case import Case
 
 OPEN = 2  # exchanges that are not folded
 KEY = {"communication": "exposed: the step waits for it", "hidden": "hidden behind computation"}

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from itertools import islice
 
-from reports.charts.html import Cells, folded, listing, note, table, tag
-from reports.charts.lines import Line, Lines
-from reports.pages.run import Section, named
-from suite.analysis.compare_runs import Compared, Comparison, compare, paired
-from suite.analysis.panels import Name
-from suite.analysis.runs import MeasuredRun, Point, Series, series_of
-from suite.analysis.wording import number, share
+from stagebench.reports.charts.html import Cells, folded, listing, note, table, tag
+from stagebench.reports.charts.lines import Line, Lines
+from stagebench.reports.pages.run import Section, named
+from stagebench.suite.analysis.compare_runs import Compared, Comparison, compare, paired
+from stagebench.suite.analysis.panels import Name
+from stagebench.suite.analysis.runs import MeasuredRun, Point, Series, series_of
+from stagebench.suite.analysis.wording import number, share
 
 THRESHOLD = 0.03  # as the commands have it: smaller changes do not matter
 DRAWN = 60  # series; the table has all

@@ -4,20 +4,20 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from reports.charts.html import Body, Cells, Content, folded, listing, note, small, table
-from reports.charts.html import spread as ranged
-from reports.charts.lines import Line, Lines, led
-from reports.charts.rows import Rows, bar, linear
-from reports.pages.learning import Trained, trained
-from reports.pages.run import Chart, Report, Section, named
-from reports.pages.scaling import anywhere, of_a_node, on_nodes
-from suite.analysis.comparability import FOREIGN
-from suite.analysis.panels import Name, beside_others, common, kept_whole
-from suite.analysis.rows import Row
-from suite.analysis.stats import Interval, Spread, spread
-from suite.analysis.wording import accuracy, middle, number, share, whole_number
-from suite.contracts.case import Case
-from suite.text import grouped
+from stagebench.reports.charts.html import Body, Cells, Content, folded, listing, note, small, table
+from stagebench.reports.charts.html import spread as ranged
+from stagebench.reports.charts.lines import Line, Lines, led
+from stagebench.reports.charts.rows import Rows, bar, linear
+from stagebench.reports.pages.learning import Trained, trained
+from stagebench.reports.pages.run import Chart, Report, Section, named
+from stagebench.reports.pages.scaling import anywhere, of_a_node, on_nodes
+from stagebench.suite.analysis.comparability import FOREIGN
+from stagebench.suite.analysis.panels import Name, beside_others, common, kept_whole
+from stagebench.suite.analysis.rows import Row
+from stagebench.suite.analysis.stats import Interval, Spread, spread
+from stagebench.suite.analysis.wording import accuracy, middle, number, share, whole_number
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.text import grouped
 
 FIRST, SECOND = 1, 2
 WORKERS = 16  # of a training that are listed one by one

@@ -5,21 +5,21 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from reports.charts.html import Cells, Content, folded, listing, table, tag
-from reports.charts.rows import Entry, Rows, logarithmic, strip
-from reports.pages.run import Report, Section
-from suite import __version__
-from suite.analysis.comparability import DISQUALIFYING, NOTED
-from suite.analysis.machine import Noise
-from suite.analysis.measured import Process, Provenance
-from suite.analysis.panels import SHOWN, labels
-from suite.analysis.panels import title as named
-from suite.analysis.rows import Row
-from suite.analysis.wording import in_words, memory, moment, number, of_bound, scientific, share
-from suite.errors import once_per_reason
-from suite.results.records import Host
-from suite.text import counted, grouped
-from suite.worker.case_parts import Sampling
+from stagebench.reports.charts.html import Cells, Content, folded, listing, table, tag
+from stagebench.reports.charts.rows import Entry, Rows, logarithmic, strip
+from stagebench.reports.pages.run import Report, Section
+from stagebench.suite import __version__
+from stagebench.suite.analysis.comparability import DISQUALIFYING, NOTED
+from stagebench.suite.analysis.machine import Noise
+from stagebench.suite.analysis.measured import Process, Provenance
+from stagebench.suite.analysis.panels import SHOWN, labels
+from stagebench.suite.analysis.panels import title as named
+from stagebench.suite.analysis.rows import Row
+from stagebench.suite.analysis.wording import in_words, memory, moment, number, of_bound, scientific, share
+from stagebench.suite.errors import once_per_reason
+from stagebench.suite.results.records import Host
+from stagebench.suite.text import counted, grouped
+from stagebench.suite.worker.case_parts import Sampling
 
 LEAST = 1e-6  # of its bound: errors below are drawn there
 KINDS = {"ok": "good", "unsupported": None, "unavailable": None, "not measured": "warn"}

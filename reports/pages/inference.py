@@ -5,16 +5,16 @@ from dataclasses import replace
 
 from markupsafe import Markup
 
-from reports.charts.html import Body, Cells, joined, note, table, tag
-from reports.charts.rows import Rows
-from reports.pages.run import Report, Section
-from suite.analysis.comparability import group
-from suite.analysis.latency import PERCENTILES, words_of
-from suite.analysis.panels import SHOWN, Panel, by_group, for_charts, title
-from suite.analysis.rows import Row
-from suite.analysis.wording import milliseconds, number
-from suite.text import counted, grouped
-from suite.worker.pass_kinds import SINGLE_STREAM
+from stagebench.reports.charts.html import Body, Cells, joined, note, table, tag
+from stagebench.reports.charts.rows import Rows
+from stagebench.reports.pages.run import Report, Section
+from stagebench.suite.analysis.comparability import group
+from stagebench.suite.analysis.latency import PERCENTILES, words_of
+from stagebench.suite.analysis.panels import SHOWN, Panel, by_group, for_charts, title
+from stagebench.suite.analysis.rows import Row
+from stagebench.suite.analysis.wording import milliseconds, number
+from stagebench.suite.text import counted, grouped
+from stagebench.suite.worker.pass_kinds import SINGLE_STREAM
 
 FIRST = PERCENTILES[SINGLE_STREAM][0]
 ASKED = {"single_stream": "1 sample", "multi_stream": "8 samples"}

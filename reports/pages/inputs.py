@@ -5,16 +5,16 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
-from reports.charts.html import Body, Cells, measured, note, table
-from reports.charts.rows import Rows
-from reports.pages.run import Report, Section, named
-from suite.analysis.inputs import Fed, Group, groups
-from suite.analysis.panels import SHOWN, beside_others, differences, kept_whole, titles
-from suite.analysis.rows import Row
-from suite.analysis.wording import listed, milliseconds, number, share
-from suite.contracts.case import Case
-from suite.text import counted, grouped
-from suite.worker.case_parts import Input
+from stagebench.reports.charts.html import Body, Cells, measured, note, table
+from stagebench.reports.charts.rows import Rows
+from stagebench.reports.pages.run import Report, Section, named
+from stagebench.suite.analysis.inputs import Fed, Group, groups
+from stagebench.suite.analysis.panels import SHOWN, beside_others, differences, kept_whole, titles
+from stagebench.suite.analysis.rows import Row
+from stagebench.suite.analysis.wording import listed, milliseconds, number, share
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.text import counted, grouped
+from stagebench.suite.worker.case_parts import Input
 
 SHADES = {"synthetic": "rest", "memory": "io", "disk": "h2d"}
 KEY = {"rest": "synthetic", "io": "from memory", "h2d": "from disk"}

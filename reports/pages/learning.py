@@ -6,17 +6,17 @@ from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
 
-from reports.charts.html import Body, Cells, Content, folded, listing, small, table, tag
-from reports.charts.html import spread as ranged
-from reports.charts.lines import Line, Lines, thinned
-from reports.pages.run import Report, Section, named
-from suite.analysis.learning import AGREEING_STEPS, Learnt
-from suite.analysis.panels import SHOWN, beside_others, clipping, common, kept_whole, labels, varying
-from suite.analysis.rows import Row
-from suite.analysis.stats import Spread, spread
-from suite.analysis.wording import accuracy, listed, middle, number, scientific, whole_number
-from suite.contracts.case import Case
-from suite.text import grouped
+from stagebench.reports.charts.html import Body, Cells, Content, folded, listing, small, table, tag
+from stagebench.reports.charts.html import spread as ranged
+from stagebench.reports.charts.lines import Line, Lines, thinned
+from stagebench.reports.pages.run import Report, Section, named
+from stagebench.suite.analysis.learning import AGREEING_STEPS, Learnt
+from stagebench.suite.analysis.panels import SHOWN, beside_others, clipping, common, kept_whole, labels, varying
+from stagebench.suite.analysis.rows import Row
+from stagebench.suite.analysis.stats import Spread, spread
+from stagebench.suite.analysis.wording import accuracy, listed, middle, number, scientific, whole_number
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.text import grouped
 
 BRIEF = 2  # epochs: so few are trained for their times, not for what is learnt
 DRAWN, OPEN = 6, 16  # charts and trainings that are not folded away

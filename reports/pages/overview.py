@@ -7,18 +7,18 @@ from itertools import groupby, islice
 
 from markupsafe import Markup
 
-from reports.charts.html import Body, Cells, Content, joined, listing, note, small, table, tag
-from reports.charts.html import Entry as Line
-from reports.charts.rows import Rows, Scale, interval, key
-from reports.pages import scaling, speed, stages
-from reports.pages.run import Report, Section
-from suite.analysis.comparability import meaning
-from suite.analysis.panels import SHOWN, Name, Panel, by_group
-from suite.analysis.rows import Row
-from suite.analysis.standing import FIRST, WIDEST, leaders, verdict
-from suite.analysis.summary import unused_records
-from suite.analysis.wording import bracketed, milliseconds, number, of_bound, percent, scientific, share
-from suite.text import counted
+from stagebench.reports.charts.html import Body, Cells, Content, joined, listing, note, small, table, tag
+from stagebench.reports.charts.html import Entry as Line
+from stagebench.reports.charts.rows import Rows, Scale, interval, key
+from stagebench.reports.pages import scaling, speed, stages
+from stagebench.reports.pages.run import Report, Section
+from stagebench.suite.analysis.comparability import meaning
+from stagebench.suite.analysis.panels import SHOWN, Name, Panel, by_group
+from stagebench.suite.analysis.rows import Row
+from stagebench.suite.analysis.standing import FIRST, WIDEST, leaders, verdict
+from stagebench.suite.analysis.summary import unused_records
+from stagebench.suite.analysis.wording import bracketed, milliseconds, number, of_bound, percent, scientific, share
+from stagebench.suite.text import counted
 
 MOST = 12  # rows of a chart here
 PIECE = 500  # lines of the table in one file, of those beyond the first SHOWN

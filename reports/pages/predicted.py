@@ -8,13 +8,13 @@ from typing import Any
 
 from markupsafe import Markup
 
-from reports.charts.html import Body, Cells, Content, folded, listing, mark, note, table, tag
-from reports.pages.run import Report, Section
-from reports.pages.scaling import wrong_model
-from suite.analysis.panels import devices
-from suite.analysis.wording import number, share
-from suite.predict.prediction import Answer, Asked, predict
-from suite.predict.scenario import MODEL_ERROR, SCHEDULES
+from stagebench.reports.charts.html import Body, Cells, Content, folded, listing, mark, note, table, tag
+from stagebench.reports.pages.run import Report, Section
+from stagebench.reports.pages.scaling import wrong_model
+from stagebench.suite.analysis.panels import devices
+from stagebench.suite.analysis.wording import number, share
+from stagebench.suite.predict.prediction import Answer, Asked, predict
+from stagebench.suite.predict.scenario import MODEL_ERROR, SCHEDULES
 
 # Steps of each control: times the bandwidth, microseconds more latency, times the speed. More make reports slow.
 STEPS = {"bandwidth": (0.1, 1.0, 10.0), "latency": (0.0, 30.0, 300.0), "speed": (0.5, 1.0, 2.0)}

@@ -8,23 +8,23 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from markupsafe import Markup
 
-from reports.charts.html import Body, Cells, Content, folded, joined, mark, note, small, tag
-from reports.charts.html import Entry as Line
-from reports.charts.lines import Lines
-from reports.charts.rows import Entry, Rows, bar, linear, top
-from suite.analysis.comparability import DISQUALIFYING, meaning
-from suite.analysis.panels import SHOWN, Name, Panel, labels
-from suite.analysis.rows import Row
-from suite.analysis.standing import Standing
-from suite.analysis.stats import Interval
-from suite.analysis.wording import bracketed, number
-from suite.contracts.case import Case
-from suite.plan.text import values_of
-from suite.predict.from_run import beside_measured
-from suite.predict.prediction import Answer
-from suite.results.run_folder import OF_THE_RUN
-from suite.results.stored import text_of
-from suite.text import without_codes
+from stagebench.reports.charts.html import Body, Cells, Content, folded, joined, mark, note, small, tag
+from stagebench.reports.charts.html import Entry as Line
+from stagebench.reports.charts.lines import Lines
+from stagebench.reports.charts.rows import Entry, Rows, bar, linear, top
+from stagebench.suite.analysis.comparability import DISQUALIFYING, meaning
+from stagebench.suite.analysis.panels import SHOWN, Name, Panel, labels
+from stagebench.suite.analysis.rows import Row
+from stagebench.suite.analysis.standing import Standing
+from stagebench.suite.analysis.stats import Interval
+from stagebench.suite.analysis.wording import bracketed, number
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.plan.text import values_of
+from stagebench.suite.predict.from_run import beside_measured
+from stagebench.suite.predict.prediction import Answer
+from stagebench.suite.results.run_folder import OF_THE_RUN
+from stagebench.suite.results.stored import text_of
+from stagebench.suite.text import without_codes
 
 Chart = Rows | Lines
 CASE = "case.html"  # shows the case that its address names

@@ -5,20 +5,20 @@ from dataclasses import replace
 
 from markupsafe import Markup
 
-from reports.charts.html import Body, Cells, Content, joined, measured, note, small, table, tag
-from reports.charts.html import Entry as TableLine
-from reports.charts.lines import Line, Lines
-from reports.charts.rows import Rows, interval, linear, top
-from reports.pages.run import Chart, Report, Section, of_cases
-from suite.analysis.comparability import SHARED_GPUS
-from suite.analysis.panels import SHOWN, Name, Panel, by_group, by_network, devices, for_charts, labels
-from suite.analysis.panels import title as named
-from suite.analysis.rows import Row, Scaling
-from suite.analysis.scaling import trainings
-from suite.analysis.stats import Interval
-from suite.analysis.wording import bracketed, listed, number, percent, share
-from suite.contracts.case import Case, Placement
-from suite.predict.prediction import Answer
+from stagebench.reports.charts.html import Body, Cells, Content, joined, measured, note, small, table, tag
+from stagebench.reports.charts.html import Entry as TableLine
+from stagebench.reports.charts.lines import Line, Lines
+from stagebench.reports.charts.rows import Rows, interval, linear, top
+from stagebench.reports.pages.run import Chart, Report, Section, of_cases
+from stagebench.suite.analysis.comparability import SHARED_GPUS
+from stagebench.suite.analysis.panels import SHOWN, Name, Panel, by_group, by_network, devices, for_charts, labels
+from stagebench.suite.analysis.panels import title as named
+from stagebench.suite.analysis.rows import Row, Scaling
+from stagebench.suite.analysis.scaling import trainings
+from stagebench.suite.analysis.stats import Interval
+from stagebench.suite.analysis.wording import bracketed, listed, number, percent, share
+from stagebench.suite.contracts.case import Case, Placement
+from stagebench.suite.predict.prediction import Answer
 
 Place = tuple[int, int]  # nodes, devices on each
 # A strategy, its one-device baseline first, within a node or over nodes, the same batch per device or in all.

@@ -5,20 +5,20 @@ from collections.abc import Container, Hashable, Sequence
 
 from markupsafe import Markup
 
-from reports.charts.html import Body, Cells, Content, folded, heat, joined, note, small, table, tag
-from reports.charts.lines import Line, Lines
-from reports.charts.rows import cell_bar, swatch
-from reports.pages.run import Report, Section
-from suite.analysis.comparability import group
-from suite.analysis.latency import words_of
-from suite.analysis.panels import SHOWN, Name, Panel, arriving, behind, by_group, labels, set_up, title
-from suite.analysis.rows import Row
-from suite.analysis.serving import Served
-from suite.analysis.wording import milliseconds, number, percent
-from suite.contracts.model_server import INPROCESS
-from suite.plugins import model_servers
-from suite.text import counted, grouped
-from suite.worker.pass_kinds import SERVER
+from stagebench.reports.charts.html import Body, Cells, Content, folded, heat, joined, note, small, table, tag
+from stagebench.reports.charts.lines import Line, Lines
+from stagebench.reports.charts.rows import cell_bar, swatch
+from stagebench.reports.pages.run import Report, Section
+from stagebench.suite.analysis.comparability import group
+from stagebench.suite.analysis.latency import words_of
+from stagebench.suite.analysis.panels import SHOWN, Name, Panel, arriving, behind, by_group, labels, set_up, title
+from stagebench.suite.analysis.rows import Row
+from stagebench.suite.analysis.serving import Served
+from stagebench.suite.analysis.wording import milliseconds, number, percent
+from stagebench.suite.contracts.model_server import INPROCESS
+from stagebench.suite.plugins import model_servers
+from stagebench.suite.text import counted, grouped
+from stagebench.suite.worker.pass_kinds import SERVER
 
 # Parts of a latency, with the words and the colour of each; "lag", "hop" and "back" are of model servers.
 PARTS = {

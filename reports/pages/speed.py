@@ -5,18 +5,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from reports.charts.html import Body, Cells, folded, listing, measured, note, small, table, tag
-from reports.charts.rows import Rows, box, interval, linear, logarithmic, stack
-from reports.imports.programs import notes_of
-from reports.pages.run import Report, Section
-from suite.analysis.best import USUAL, Best, Contest, contests, settings, usual_of
-from suite.analysis.comparability import DISQUALIFYING
-from suite.analysis.panels import SHOWN, Name, Panel, by_group, devices, for_charts, title
-from suite.analysis.rows import Row
-from suite.analysis.stats import Values, outliers
-from suite.analysis.wording import in_words, milliseconds, number, percent
-from suite.plan.text import Block, plan_text
-from suite.text import counted, grouped
+from stagebench.reports.charts.html import Body, Cells, folded, listing, measured, note, small, table, tag
+from stagebench.reports.charts.rows import Rows, box, interval, linear, logarithmic, stack
+from stagebench.reports.imports.programs import notes_of
+from stagebench.reports.pages.run import Report, Section
+from stagebench.suite.analysis.best import USUAL, Best, Contest, contests, settings, usual_of
+from stagebench.suite.analysis.comparability import DISQUALIFYING
+from stagebench.suite.analysis.panels import SHOWN, Name, Panel, by_group, devices, for_charts, title
+from stagebench.suite.analysis.rows import Row
+from stagebench.suite.analysis.stats import Values, outliers
+from stagebench.suite.analysis.wording import in_words, milliseconds, number, percent
+from stagebench.suite.plan.text import Block, plan_text
+from stagebench.suite.text import counted, grouped
 
 STARTUP = {"io": "loading", "h2d": "building", "forward": "compiling", "update": "a step"}  # Startup, by shade
 FILE = "best.toml"  # next to the pages, where a run has compared configurations

@@ -6,20 +6,33 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from reports.charts.html import Body, Cells, differing, folded, heat, joined, listing, measured, note, small, table, tag
-from reports.charts.html import Entry as Line
-from reports.charts.rows import Rows, cell_bar, key, linear, stack, swatch
-from reports.pages.run import Report, Section
-from suite.analysis.budget import OVERHEAD, STAGES
-from suite.analysis.learning import noted
-from suite.analysis.panels import SHOWN, Name, Panel, by_group, by_network, for_charts
-from suite.analysis.roofline import of_row
-from suite.analysis.rows import Row
-from suite.analysis.scaling import in_parts
-from suite.analysis.stats import LEVEL, NO_VERDICT, Interval, ratio
-from suite.analysis.wording import listed, mebibytes, memory, milliseconds, number, percent, range_of, share
-from suite.text import counted, grouped
-from suite.worker.pass_kinds import STAGED
+from stagebench.reports.charts.html import (
+    Body,
+    Cells,
+    differing,
+    folded,
+    heat,
+    joined,
+    listing,
+    measured,
+    note,
+    small,
+    table,
+    tag,
+)
+from stagebench.reports.charts.html import Entry as Line
+from stagebench.reports.charts.rows import Rows, cell_bar, key, linear, stack, swatch
+from stagebench.reports.pages.run import Report, Section
+from stagebench.suite.analysis.budget import OVERHEAD, STAGES
+from stagebench.suite.analysis.learning import noted
+from stagebench.suite.analysis.panels import SHOWN, Name, Panel, by_group, by_network, for_charts
+from stagebench.suite.analysis.roofline import of_row
+from stagebench.suite.analysis.rows import Row
+from stagebench.suite.analysis.scaling import in_parts
+from stagebench.suite.analysis.stats import LEVEL, NO_VERDICT, Interval, ratio
+from stagebench.suite.analysis.wording import listed, mebibytes, memory, milliseconds, number, percent, range_of, share
+from stagebench.suite.text import counted, grouped
+from stagebench.suite.worker.pass_kinds import STAGED
 
 WORDS = {"io": "read", "h2d": "copy", "communication": "exchange"}
 UNCLEAR = "large residual"

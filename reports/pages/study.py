@@ -9,25 +9,25 @@ from functools import partial
 
 from markupsafe import Markup
 
-from reports.charts.html import Cells, Content, listing, measured, small, table, tag
-from reports.charts.lines import Line, Lines, led
-from reports.charts.rows import Rows
-from reports.pages.communication import gradient_bytes, hidden_part
-from reports.pages.evidence import software_of
-from reports.pages.run import Report, Section, named
-from reports.pages.scaling import anywhere, at_a_glance, of_a_node, on_nodes, place_of, place_words, speed_up
-from suite import plugins
-from suite.analysis.panels import Panel, beside_others, by_network, labels
-from suite.analysis.panels import title as framework
-from suite.analysis.rows import Row
-from suite.analysis.stats import Interval, ratio
-from suite.analysis.wording import mebibytes, memory, number
-from suite.plan.networks import network_of
-from suite.results.records import Host
-from suite.results.run_folder import RunFolder
-from suite.text import grouped
-from suite.worker.pass_kinds import STAGED
-from workloads.graph import Graph
+from stagebench.reports.charts.html import Cells, Content, listing, measured, small, table, tag
+from stagebench.reports.charts.lines import Line, Lines, led
+from stagebench.reports.charts.rows import Rows
+from stagebench.reports.pages.communication import gradient_bytes, hidden_part
+from stagebench.reports.pages.evidence import software_of
+from stagebench.reports.pages.run import Report, Section, named
+from stagebench.reports.pages.scaling import anywhere, at_a_glance, of_a_node, on_nodes, place_of, place_words, speed_up
+from stagebench.suite import plugins
+from stagebench.suite.analysis.panels import Panel, beside_others, by_network, labels
+from stagebench.suite.analysis.panels import title as framework
+from stagebench.suite.analysis.rows import Row
+from stagebench.suite.analysis.stats import Interval, ratio
+from stagebench.suite.analysis.wording import mebibytes, memory, number
+from stagebench.suite.plan.networks import network_of
+from stagebench.suite.results.records import Host
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.text import grouped
+from stagebench.suite.worker.pass_kinds import STAGED
+from stagebench.workloads.graph import Graph
 
 PLAN = "paper"
 NETWORKS = ("alexnet", "googlenet", "resnet50", "resnet152")  # the plan's; another network has none of its numbers

@@ -5,17 +5,17 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from reports.charts.html import Body, Entry, measured, note, small, table, tag
-from reports.pages.run import Section
-from suite.analysis.leaders import Against, against_fastest
-from suite.analysis.panels import SHOWN, labels, title, titles
-from suite.analysis.rows import Row
-from suite.analysis.runs import MeasuredRun
-from suite.analysis.stats import Rates, Round
-from suite.analysis.wording import percent
-from suite.results.rank_report import GPU
-from suite.results.records import Host
-from suite.text import counted, grouped
+from stagebench.reports.charts.html import Body, Entry, measured, note, small, table, tag
+from stagebench.reports.pages.run import Section
+from stagebench.suite.analysis.leaders import Against, against_fastest
+from stagebench.suite.analysis.panels import SHOWN, labels, title, titles
+from stagebench.suite.analysis.rows import Row
+from stagebench.suite.analysis.runs import MeasuredRun
+from stagebench.suite.analysis.stats import Rates, Round
+from stagebench.suite.analysis.wording import percent
+from stagebench.suite.results.rank_report import GPU
+from stagebench.suite.results.records import Host
+from stagebench.suite.text import counted, grouped
 
 Systems = Mapping[str, Sequence[MeasuredRun]]  # the runs of each, the oldest first
 EQUAL = (

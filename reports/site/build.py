@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from reports.charts.html import note, tag
-from reports.pages import (
+from stagebench.reports.charts.html import note, tag
+from stagebench.reports.pages import (
     communication,
     epochs,
     evidence,
@@ -20,17 +20,17 @@ from reports.pages import (
     stages,
     study,
 )
-from reports.pages.case import details, digits_of
-from reports.pages.comm import comm_sections
-from reports.pages.comm import title_of as title_of_comm
-from reports.pages.run import CASE, Maker, Report, Section
-from reports.site.frame import Frame, made
-from suite.analysis.best import contests
-from suite.analysis.rows import Row
-from suite.analysis.summary import summarise, uncollected
-from suite.files import write_whole
-from suite.results.run_folder import RunFolder
-from suite.worker.homes import without_homes
+from stagebench.reports.pages.case import details, digits_of
+from stagebench.reports.pages.comm import comm_sections
+from stagebench.reports.pages.comm import title_of as title_of_comm
+from stagebench.reports.pages.run import CASE, Maker, Report, Section
+from stagebench.reports.site.frame import Frame, made
+from stagebench.suite.analysis.best import contests
+from stagebench.suite.analysis.rows import Row
+from stagebench.suite.analysis.summary import summarise, uncollected
+from stagebench.suite.files import write_whole
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.worker.homes import without_homes
 
 FIRST, METHOD = "index.html", "method.html"
 

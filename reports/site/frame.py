@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from reports.charts.html import Content, below_title, joined, tag
-from reports.pages.run import Section
-from suite import __version__
-from suite.files import disk
-from suite.worker.homes import without_homes
+from stagebench.reports.charts.html import Content, below_title, joined, tag
+from stagebench.reports.pages.run import Section
+from stagebench.suite import __version__
+from stagebench.suite.files import disk
+from stagebench.suite.worker.homes import without_homes
 
 FOLLOW = "/follow.js"  # what a served page asks for
 LOGO = Markup(
@@ -105,7 +105,7 @@ def _section(section: Section) -> Markup:
 
 @cache
 def asset(name: str) -> str:
-    return (resources.files("reports") / "static" / name).read_text()
+    return (resources.files("stagebench.reports") / "static" / name).read_text()
 
 
 def made(directory: Path) -> Path:

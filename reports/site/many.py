@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-from reports.charts.html import Body, Content, joined, listing, note, small, table, tag
-from reports.pages.compared import compared
-from reports.pages.run import Section
-from reports.pages.systems import machine_of, systems_of
-from reports.site import build
-from reports.site.frame import Frame, made
-from suite.analysis.check_run import UNSEEN, check_run
-from suite.analysis.links import links
-from suite.analysis.runs import MeasuredRun
-from suite.errors import RequestError, StagebenchError
-from suite.files import real, write_whole
-from suite.results.run_folder import RunFolder, about_of
-from suite.text import counted, grouped
+from stagebench.reports.charts.html import Body, Content, joined, listing, note, small, table, tag
+from stagebench.reports.pages.compared import compared
+from stagebench.reports.pages.run import Section
+from stagebench.reports.pages.systems import machine_of, systems_of
+from stagebench.reports.site import build
+from stagebench.reports.site.frame import Frame, made
+from stagebench.suite.analysis.check_run import UNSEEN, check_run
+from stagebench.suite.analysis.links import links
+from stagebench.suite.analysis.runs import MeasuredRun
+from stagebench.suite.errors import RequestError, StagebenchError
+from stagebench.suite.files import real, write_whole
+from stagebench.suite.results.run_folder import RunFolder, about_of
+from stagebench.suite.text import counted, grouped
 
 INDEX, SYSTEMS, COMPARED, DOCS, FEED = "index.html", "systems.html", "compared.html", "docs", "feed.xml"
 ATOM = "http://www.w3.org/2005/Atom"

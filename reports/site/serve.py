@@ -7,10 +7,10 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from reports.site.frame import FOLLOW
-from reports.site.many import runs_in, write
-from suite.errors import RequestError, StagebenchError, StoreError
-from suite.worker.homes import without_homes
+from stagebench.reports.site.frame import FOLLOW
+from stagebench.reports.site.many import runs_in, write
+from stagebench.suite.errors import RequestError, StagebenchError, StoreError
+from stagebench.suite.worker.homes import without_homes
 
 CHANGED = "/changed.js"
 HERE = ("127.0.0.1", "localhost")  # whom it answers to: a name that leads here as well would let others read along

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from reports.site.frame import made
-from suite.errors import RequestError
-from suite.files import real, write_whole
-from suite.text import command_line
+from stagebench.reports.site.frame import made
+from stagebench.suite.errors import RequestError
+from stagebench.suite.files import real, write_whole
+from stagebench.suite.text import command_line
 
 PLACE = Path(".github/workflows/stagebench-pages.yml")
 HEAD = "# Checks the runs of this repository on every branch; publishes those of the default branch as a site.\n"

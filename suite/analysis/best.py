@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from suite.analysis.rows import Row
-from suite.analysis.stats import LEVEL, Interval, ratio
-from suite.contracts.case import Case
-from suite.plan import text
-from suite.text import grouped
+from stagebench.suite.analysis.rows import Row
+from stagebench.suite.analysis.stats import LEVEL, Interval, ratio
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.plan import text
+from stagebench.suite.text import grouped
 
 # Settings that are swept in search of speed, in the order in which they are named. A setting in neither list (data,
 # crops, the page cache, devices) is a question of its own, not a configuration.

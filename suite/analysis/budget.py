@@ -7,7 +7,7 @@ pass's wall time per step is that of its slowest rank.
     exposed input         = native - resident, in turns: h2d as far as the staged pass explains it, the rest io
     exposed communication = native - compute_only, in turns, both on resident batches
     hidden communication  = comm_only - exposed communication, in the same turns; at most `overlappable` of it can be
-                            hidden (suite.analysis.overlappable, if the adapter times its layers)
+                            hidden (stagebench.suite.analysis.overlappable, if the adapter times its layers)
     other = native - (io + h2d + forward + backward + bubble + exposed communication + update)
 
 `waiting` is the part of exposed communication that no faster link would spare: each exchange waits for the last rank to
@@ -30,10 +30,10 @@ from typing import Any
 
 import numpy as np
 
-from suite.analysis.overlappable import overlappable
-from suite.analysis.stats import Values, determined, student_t
-from suite.results.rank_report import Rank
-from suite.worker.pass_kinds import COMM_ONLY, COMPUTE_ONLY, IO_ONLY, NATIVE, RESIDENT, STAGED
+from stagebench.suite.analysis.overlappable import overlappable
+from stagebench.suite.analysis.stats import Values, determined, student_t
+from stagebench.suite.results.rank_report import Rank
+from stagebench.suite.worker.pass_kinds import COMM_ONLY, COMPUTE_ONLY, IO_ONLY, NATIVE, RESIDENT, STAGED
 
 COMPUTE = ("h2d", "forward", "backward", "update")
 # In the order of the closed sum.

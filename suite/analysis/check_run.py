@@ -1,6 +1,6 @@
 """Is a run folder whole and unaltered? Each file by its own reader, then what two files say of each other.
 
-The readers check types, digests and invariants (suite.results). Who changes a value wherever it is kept, and computes
+The readers check types, digests and invariants (stagebench.suite.results). Who changes a value wherever it is kept, and computes
 each digest anew, is not found: that takes signatures.
 """
 
@@ -13,20 +13,20 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
-from suite.analysis.links import links
-from suite.analysis.summary import summarise, unused_records
-from suite.errors import StoreError
-from suite.files import file_name
-from suite.plan.networks import network_of
-from suite.processes import bundle
-from suite.processes.mailbox import LineReader
-from suite.results.foreign import FILE, imported
-from suite.results.rank_report import Rank, rank_of
-from suite.results.records import Proof, Record
-from suite.results.run_folder import RunFolder, irregular
-from suite.results.stored import Sealed, cleaned, intact, misfit, text_of
-from suite.text import shown
-from suite.worker import messages
+from stagebench.suite.analysis.links import links
+from stagebench.suite.analysis.summary import summarise, unused_records
+from stagebench.suite.errors import StoreError
+from stagebench.suite.files import file_name
+from stagebench.suite.plan.networks import network_of
+from stagebench.suite.processes import bundle
+from stagebench.suite.processes.mailbox import LineReader
+from stagebench.suite.results.foreign import FILE, imported
+from stagebench.suite.results.rank_report import Rank, rank_of
+from stagebench.suite.results.records import Proof, Record
+from stagebench.suite.results.run_folder import RunFolder, irregular
+from stagebench.suite.results.stored import Sealed, cleaned, intact, misfit, text_of
+from stagebench.suite.text import shown
+from stagebench.suite.worker import messages
 
 UNSEEN = (
     "Without signatures no check can see who measured a run, what was removed whole (records, bundles, messages), or a "

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from operator import attrgetter
 
-from suite.contracts.case import Case
+from stagebench.suite.contracts.case import Case
 
 FOREIGN, SHARED_GPUS, FAILED_LATER = "foreign", "shared GPUs", "failed later"
 # Marks that keep a row out of every cross-framework chart and comparison, and what they mean.

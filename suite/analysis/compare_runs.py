@@ -21,15 +21,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from suite.analysis.comparability import DISQUALIFYING
-from suite.analysis.rows import Row
-from suite.analysis.runs import NAMED, MeasuredRun, barring, differing, same_but_knobs, same_but_sampling
-from suite.analysis.stats import LEVEL, Centre, Interval, Rates, around, centre, independent, student_t
-from suite.analysis.trend import Noise, noise
-from suite.contracts.case import Case
-from suite.errors import RequestError
-from suite.results.stored import json_ready
-from suite.text import command_line, grouped
+from stagebench.suite.analysis.comparability import DISQUALIFYING
+from stagebench.suite.analysis.rows import Row
+from stagebench.suite.analysis.runs import NAMED, MeasuredRun, barring, differing, same_but_knobs, same_but_sampling
+from stagebench.suite.analysis.stats import LEVEL, Centre, Interval, Rates, around, centre, independent, student_t
+from stagebench.suite.analysis.trend import Noise, noise
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.errors import RequestError
+from stagebench.suite.results.stored import json_ready
+from stagebench.suite.text import command_line, grouped
 
 SMALL = 0.03  # the default for the smallest change that matters
 POWER = 0.95  # of finding the change, were the noise known; other uncertainty takes a few in a hundred

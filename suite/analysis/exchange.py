@@ -8,13 +8,23 @@ from operator import attrgetter
 from statistics import fmean
 from typing import Any
 
-from suite.analysis.leaders import Against, against_fastest
-from suite.analysis.learning import WINDOW, Curve, Learnt, Staleness, curve, joined_staleness, noted, reached, smoothed
-from suite.analysis.rows import Row
-from suite.analysis.stats import Spread, centre, spread
-from suite.contracts.case import Case
-from suite.text import grouped
-from suite.worker.case_parts import Input, Sampling, Training
+from stagebench.suite.analysis.leaders import Against, against_fastest
+from stagebench.suite.analysis.learning import (
+    WINDOW,
+    Curve,
+    Learnt,
+    Staleness,
+    curve,
+    joined_staleness,
+    noted,
+    reached,
+    smoothed,
+)
+from stagebench.suite.analysis.rows import Row
+from stagebench.suite.analysis.stats import Spread, centre, spread
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.text import grouped
+from stagebench.suite.worker.case_parts import Input, Sampling, Training
 
 # The training that variants share: network, data, steps, devices.
 SHARED = attrgetter(

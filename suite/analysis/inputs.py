@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from suite.analysis.rows import Row
-from suite.analysis.stats import Interval, Rates, rates_of, ratio
-from suite.contracts.case import Case
-from suite.text import grouped
-from suite.worker.case_parts import Input
+from stagebench.suite.analysis.rows import Row
+from stagebench.suite.analysis.stats import Interval, Rates, rates_of, ratio
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.text import grouped
+from stagebench.suite.worker.case_parts import Input
 
 MODES = ("synthetic", "memory", "disk")
 NOTICED = 0.05  # of the iteration: a shorter wait is no bottleneck

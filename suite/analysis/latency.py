@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from suite.analysis.stats import Values
+from stagebench.suite.analysis.stats import Values
 
 CONFIDENCE = 0.99
 PERCENTILES = {"single_stream": (0.9, 0.99), "multi_stream": (0.99,)}  # by load: LoadGen's own first

@@ -24,9 +24,9 @@ from itertools import combinations
 from math import exp, log, log1p, sqrt
 from statistics import fmean, median_low
 
-from suite.analysis.comparability import Key, group
-from suite.analysis.measured import rate, round_of
-from suite.analysis.stats import (
+from stagebench.suite.analysis.comparability import Key, group
+from stagebench.suite.analysis.measured import rate, round_of
+from stagebench.suite.analysis.stats import (
     DRAWN_IN,
     LEVEL,
     NO_VERDICT,
@@ -39,10 +39,10 @@ from suite.analysis.stats import (
     paired,
     ratio,
 )
-from suite.contracts.case import Case
-from suite.results.records import CANCELLED
-from suite.results.run_folder import RunFolder
-from suite.session.end_rule import MOST_PROCESSES
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.results.records import CANCELLED
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.session.end_rule import MOST_PROCESSES
 
 FAR_NOISIER, FARTHER_APART = 10.0, 2.0  # times the usual row's variance, and the stretch of most of its rounds
 SEVERAL = 5  # rounds from which the noise is known well enough to give up

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from suite.results.rank_report import Rank
-from suite.worker import messages
+from stagebench.suite.results.rank_report import Rank
+from stagebench.suite.worker import messages
 
 AGREEING_STEPS = 50  # steps over which two curves are compared point by point
 WINDOW = 0.1  # of the stretch that all compared trainings have in common: curves are smoothed over it

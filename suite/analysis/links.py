@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from suite.analysis.comparability import FOREIGN
-from suite.analysis.machine import (
+from stagebench.suite.analysis.comparability import FOREIGN
+from stagebench.suite.analysis.machine import (
     Noise,
     Reference,
     Where,
@@ -32,15 +32,15 @@ from suite.analysis.machine import (
     references_of,
     where,
 )
-from suite.analysis.stats import LARGEST_ERROR, Values, centre, determined
-from suite.contracts.case import Case, Collective
-from suite.errors import Refused
-from suite.results.foreign import imported, stated
-from suite.results.rank_report import Rank
-from suite.results.records import Record
-from suite.results.run_folder import RunFolder, case_of
-from suite.results.stored import json_ready
-from suite.worker.messages import ExchangeTimes, Memory, OverlapTimes, SkippedSizes
+from stagebench.suite.analysis.stats import LARGEST_ERROR, Values, centre, determined
+from stagebench.suite.contracts.case import Case, Collective
+from stagebench.suite.errors import Refused
+from stagebench.suite.results.foreign import imported, stated
+from stagebench.suite.results.rank_report import Rank
+from stagebench.suite.results.records import Record
+from stagebench.suite.results.run_folder import RunFolder, case_of
+from stagebench.suite.results.stored import json_ready
+from stagebench.suite.worker.messages import ExchangeTimes, Memory, OverlapTimes, SkippedSizes
 
 FEWEST_SIZES = 3  # sizes: two are met exactly, whatever they are
 
@@ -219,7 +219,7 @@ class Link:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """Marks that a reader of its figures must know (suite.analysis.comparability)."""
+        """Marks that a reader of its figures must know (stagebench.suite.analysis.comparability)."""
         return (*self.elsewhere, *(("disturbed",) if self.noise is not None and self.noise.disturbed else ()))
 
     @property

@@ -7,14 +7,14 @@ from operator import itemgetter
 from statistics import fmean, median
 from typing import NamedTuple
 
-from suite.contracts.case import Case, Placement
-from suite.results.machines import adjusted, described, limited
-from suite.results.rank_report import GPU, Rank
-from suite.results.records import Record
-from suite.text import grouped
-from suite.worker.gpu_watch import together
-from suite.worker.messages import GpuUse, HostUse
-from suite.worker.noise import BUSY, STOLEN
+from stagebench.suite.contracts.case import Case, Placement
+from stagebench.suite.results.machines import adjusted, described, limited
+from stagebench.suite.results.rank_report import GPU, Rank
+from stagebench.suite.results.records import Record
+from stagebench.suite.text import grouped
+from stagebench.suite.worker.gpu_watch import together
+from stagebench.suite.worker.messages import GpuUse, HostUse
+from stagebench.suite.worker.noise import BUSY, STOLEN
 
 # --- Which machine.
 
@@ -147,7 +147,7 @@ def use_of(rank: Rank) -> HostUse | None:
 
 # --- What GPUs did, each counted once, however many ranks drive it.
 
-# Reasons that slow down a GPU that is too hot or lacks power, as suite.worker.gpu_watch names them. Most large GPUs run
+# Reasons that slow down a GPU that is too hot or lacks power, as stagebench.suite.worker.gpu_watch names them. Most large GPUs run
 # at a power cap at all times, and the other reasons are settings.
 FAULTS = frozenset({"thermal", "hardware thermal", "hardware slowdown", "power brake"})
 

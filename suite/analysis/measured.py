@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from suite.analysis.budget import STAGES, Budget, InputWait, budget_of, input_wait, wall_per_step
-from suite.analysis.comparability import FAILED_LATER, SHARED_GPUS
-from suite.analysis.latency import PERCENTILES
-from suite.analysis.learning import Learnt, Staleness, learnt, mean, staleness_of
-from suite.analysis.machine import (
+from stagebench.suite.analysis.budget import STAGES, Budget, InputWait, budget_of, input_wait, wall_per_step
+from stagebench.suite.analysis.comparability import FAILED_LATER, SHARED_GPUS
+from stagebench.suite.analysis.latency import PERCENTILES
+from stagebench.suite.analysis.learning import Learnt, Staleness, learnt, mean, staleness_of
+from stagebench.suite.analysis.machine import (
     Gpu,
     Noise,
     Peak,
@@ -27,15 +27,15 @@ from suite.analysis.machine import (
     references_of,
     where,
 )
-from suite.analysis.stats import Round, Values
-from suite.analysis.trend import Trend, trend
-from suite.processes.placement_check import RankReport, busiest
-from suite.results.rank_report import Rank, models
-from suite.results.records import Declared, Evidence, Interpreter, Load, Record, environment_of
-from suite.worker.contract import KernelTimes, LayerTimes
-from suite.worker.messages import Memory, Pass, ServerUse, Try
-from suite.worker.noise import disturbance
-from suite.worker.pass_kinds import BY_NAME, LOSSES, NAMES, SPEEDS, STAGED, TRAIN
+from stagebench.suite.analysis.stats import Round, Values
+from stagebench.suite.analysis.trend import Trend, trend
+from stagebench.suite.processes.placement_check import RankReport, busiest
+from stagebench.suite.results.rank_report import Rank, models
+from stagebench.suite.results.records import Declared, Evidence, Interpreter, Load, Record, environment_of
+from stagebench.suite.worker.contract import KernelTimes, LayerTimes
+from stagebench.suite.worker.messages import Memory, Pass, ServerUse, Try
+from stagebench.suite.worker.noise import disturbance
+from stagebench.suite.worker.pass_kinds import BY_NAME, LOSSES, NAMES, SPEEDS, STAGED, TRAIN
 
 NOTES = {"skipped": "samples skipped", "subnormal": "subnormal"}  # notes of a rank, and the marks that they make
 LAYER_SECONDS = ("forward_s", "backward_s", "communication_s")

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # a rank has layers, but not what records are read with
-    from suite.worker.contract import LayerTimes
+    from stagebench.suite.worker.contract import LayerTimes
 
 
 def overlappable(

@@ -7,16 +7,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from suite import plugins
-from suite.analysis.comparability import DISQUALIFYING
-from suite.analysis.rows import Row
-from suite.contracts.adapter import INFERENCE
-from suite.contracts.case import Case
-from suite.contracts.model_server import INPROCESS
-from suite.results.foreign import SYSTEM, UNKNOWN
-from suite.text import grouped
-from suite.worker.case_parts import BURST, Serving
-from suite.worker.pass_kinds import SERVER
+from stagebench.suite import plugins
+from stagebench.suite.analysis.comparability import DISQUALIFYING
+from stagebench.suite.analysis.rows import Row
+from stagebench.suite.contracts.adapter import INFERENCE
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.contracts.model_server import INPROCESS
+from stagebench.suite.results.foreign import SYSTEM, UNKNOWN
+from stagebench.suite.text import grouped
+from stagebench.suite.worker.case_parts import BURST, Serving
+from stagebench.suite.worker.pass_kinds import SERVER
 
 SHOWN = 300  # lines of a table and rows of charts: more take a browser long; the table of all cases has every one
 T = TypeVar("T")

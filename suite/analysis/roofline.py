@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from suite.analysis.machine import Peak
-from suite.analysis.rows import OPERATIONS, Row
-from suite.contracts.case import Case, Configuration
-from suite.plan.networks import network_of
-from suite.worker.contract import LayerTimes as Times
-from suite.worker.layers import wanting
-from workloads.graph import Graph, Layer, size
+from stagebench.suite.analysis.machine import Peak
+from stagebench.suite.analysis.rows import OPERATIONS, Row
+from stagebench.suite.contracts.case import Case, Configuration
+from stagebench.suite.plan.networks import network_of
+from stagebench.suite.worker.contract import LayerTimes as Times
+from stagebench.suite.worker.layers import wanting
+from stagebench.workloads.graph import Graph, Layer, size
 
 BYTES = {"float64": 8, "float32": 4, "tf32": 4, "float16": 2, "bfloat16": 2}  # of a number, by precision
 

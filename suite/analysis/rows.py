@@ -7,21 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from suite.analysis.budget import Budget, Difference, joined_differences, over_processes
-from suite.analysis.comparability import FAILED_LATER, FOREIGN, Key, comparable, group
-from suite.analysis.latency import PERCENTILES, bound, words_of
-from suite.analysis.leaders import Against
-from suite.analysis.learning import Learnt, Staleness, joined_staleness
-from suite.analysis.machine import Gpu, Peak, each_once
-from suite.analysis.measured import Process, Profile, Startup, merge_layers
-from suite.analysis.serving import Served, served
-from suite.analysis.stats import Interval, Rates, rates_of
-from suite.contracts.case import Case
-from suite.errors import Refused
-from suite.results.foreign import stated
-from suite.results.records import Declared, Proof
-from suite.results.stored import json_ready
-from suite.worker.contract import LayerTimes
+from stagebench.suite.analysis.budget import Budget, Difference, joined_differences, over_processes
+from stagebench.suite.analysis.comparability import FAILED_LATER, FOREIGN, Key, comparable, group
+from stagebench.suite.analysis.latency import PERCENTILES, bound, words_of
+from stagebench.suite.analysis.leaders import Against
+from stagebench.suite.analysis.learning import Learnt, Staleness, joined_staleness
+from stagebench.suite.analysis.machine import Gpu, Peak, each_once
+from stagebench.suite.analysis.measured import Process, Profile, Startup, merge_layers
+from stagebench.suite.analysis.serving import Served, served
+from stagebench.suite.analysis.stats import Interval, Rates, rates_of
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.errors import Refused
+from stagebench.suite.results.foreign import stated
+from stagebench.suite.results.records import Declared, Proof
+from stagebench.suite.results.stored import json_ready
+from stagebench.suite.worker.contract import LayerTimes
 
 OPERATIONS = 2  # of a multiply-accumulate
 

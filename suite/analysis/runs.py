@@ -10,19 +10,19 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from suite.analysis.comparability import DISQUALIFYING
-from suite.analysis.rows import Row
-from suite.analysis.summary import summarise
-from suite.analysis.trend import change_points
-from suite.contracts.case import Case
-from suite.errors import RequestError, StoreError
-from suite.files import real
-from suite.results.machines import limited
-from suite.results.records import About, Host
-from suite.results.run_folder import RunFolder
-from suite.results.stored import json_ready
-from suite.text import grouped
-from suite.worker.case_parts import Sampling
+from stagebench.suite.analysis.comparability import DISQUALIFYING
+from stagebench.suite.analysis.rows import Row
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.analysis.trend import change_points
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.errors import RequestError, StoreError
+from stagebench.suite.files import real
+from stagebench.suite.results.machines import limited
+from stagebench.suite.results.records import About, Host
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.results.stored import json_ready
+from stagebench.suite.text import grouped
+from stagebench.suite.worker.case_parts import Sampling
 
 # Kinds of conditions that bar a comparison if they differ; a person may allow the latter two, as the question.
 METHOD, ALLOWED = "method", ("machine", "knobs")

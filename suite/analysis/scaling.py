@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from operator import attrgetter
 
-from suite.analysis.rows import Row, Scaling
-from suite.analysis.stats import ratio
-from suite.contracts.case import Case, Placement
-from suite.text import grouped
+from stagebench.suite.analysis.rows import Row, Scaling
+from stagebench.suite.analysis.stats import ratio
+from stagebench.suite.contracts.case import Case, Placement
+from stagebench.suite.text import grouped
 
 # What a case and its one-device baseline share. Not among it: ranks, devices, strategy, launcher and binding, which are
 # the question; the learning rate, which follows the global batch; and for how long it was measured.

@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from suite.analysis import queueing
-from suite.analysis.latency import allowed, bound
-from suite.analysis.queueing import Station
-from suite.analysis.stats import Interval, Rates, Round
-from suite.analysis.wording import number
-from suite.text import grouped
-from suite.worker.case_parts import ARRIVALS, BURST, Serving
-from suite.worker.messages import ServerUse, Try
+from stagebench.suite.analysis import queueing
+from stagebench.suite.analysis.latency import allowed, bound
+from stagebench.suite.analysis.queueing import Station
+from stagebench.suite.analysis.stats import Interval, Rates, Round
+from stagebench.suite.analysis.wording import number
+from stagebench.suite.text import grouped
+from stagebench.suite.worker.case_parts import ARRIVALS, BURST, Serving
+from stagebench.suite.worker.messages import ServerUse, Try
 
 LATE_S, LATE = 5e-4, 0.1  # a generator is late whose lag's p99 exceeds either: seconds, a share of the latency's p99
 SPREAD = 100  # factors that stand for how much the seconds of a batch vary

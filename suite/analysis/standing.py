@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from suite.analysis.comparability import DISQUALIFYING
-from suite.analysis.panels import Name, Panel, by_group
-from suite.analysis.rows import Row
-from suite.analysis.wording import listed, moment, number, percent, range_of
-from suite.results.foreign import imported
-from suite.results.records import CANCELLED
-from suite.results.run_folder import RunFolder
-from suite.text import counted
+from stagebench.suite.analysis.comparability import DISQUALIFYING
+from stagebench.suite.analysis.panels import Name, Panel, by_group
+from stagebench.suite.analysis.rows import Row
+from stagebench.suite.analysis.wording import listed, moment, number, percent, range_of
+from stagebench.suite.results.foreign import imported
+from stagebench.suite.results.records import CANCELLED
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.text import counted
 
 FIRST = 12  # comparisons that are drawn
 FEW = 8  # rows of a comparison that are not folded away

@@ -19,22 +19,22 @@ from threading import Thread
 
 import numpy as np
 
-from suite.analysis.comparability import FAILED_LATER, FOREIGN, SHARED_GPUS
-from suite.analysis.leaders import Against, against_fastest
-from suite.analysis.machine import beside_run, best_of_run, elsewhere, machine_peaks
-from suite.analysis.measured import RESIDUAL, Process, process_of
-from suite.analysis.roofline import macs_of, tokens_of
-from suite.analysis.rows import Row
-from suite.analysis.scaling import over_devices, over_nodes
-from suite.analysis.stats import Rates, together
-from suite.analysis.trend import drifts
-from suite.contracts.case import Case
-from suite.errors import StagebenchError, StoreError
-from suite.results.foreign import imported
-from suite.results.records import CANCELLED, CaseEntry, Proof
-from suite.results.run_folder import RunFolder, case_of
-from suite.text import grouped, shown
-from suite.worker.machine import cores
+from stagebench.suite.analysis.comparability import FAILED_LATER, FOREIGN, SHARED_GPUS
+from stagebench.suite.analysis.leaders import Against, against_fastest
+from stagebench.suite.analysis.machine import beside_run, best_of_run, elsewhere, machine_peaks
+from stagebench.suite.analysis.measured import RESIDUAL, Process, process_of
+from stagebench.suite.analysis.roofline import macs_of, tokens_of
+from stagebench.suite.analysis.rows import Row
+from stagebench.suite.analysis.scaling import over_devices, over_nodes
+from stagebench.suite.analysis.stats import Rates, together
+from stagebench.suite.analysis.trend import drifts
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.errors import StagebenchError, StoreError
+from stagebench.suite.results.foreign import imported
+from stagebench.suite.results.records import CANCELLED, CaseEntry, Proof
+from stagebench.suite.results.run_folder import RunFolder, case_of
+from stagebench.suite.text import grouped, shown
+from stagebench.suite.worker.machine import cores
 
 INVALID = "invalid"  # the file in a record's place is not that record
 MISSING = "not measured"  # a case that could run, without any record: the run was interrupted

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from suite.analysis.stats import LEVEL, Values, centre, student_t
+from stagebench.suite.analysis.stats import LEVEL, Values, centre, student_t
 
 LEAST = 5  # stretches: of fewer, every order may be chance
 BLOCKS = 20

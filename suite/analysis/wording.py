@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from suite.analysis.stats import Interval, Spread
+from stagebench.suite.analysis.stats import Interval, Spread
 
 UNKNOWN = "\u2013"  # an en dash
 

@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from suite.errors import RequestError
+from stagebench.suite.errors import RequestError
 
 if TYPE_CHECKING:
-    from suite.analysis.compare_runs import Comparison
-    from suite.analysis.links import Link
-    from suite.analysis.rows import Row
-    from suite.plan import Plan, Resolved
-    from suite.predict.prediction import Answer
-    from suite.results.run_folder import RunFolder
+    from stagebench.suite.analysis.compare_runs import Comparison
+    from stagebench.suite.analysis.links import Link
+    from stagebench.suite.analysis.rows import Row
+    from stagebench.suite.plan import Plan, Resolved
+    from stagebench.suite.predict.prediction import Answer
+    from stagebench.suite.results.run_folder import RunFolder
 
 T = TypeVar("T")
 Place = str | os.PathLike[str]  # of a file or folder
@@ -40,10 +40,10 @@ def plan(
     measured: `plan(adapter="pytorch", workload="mnist_small", ranks=[1, 2])`. `set` has other values for keys of the
     plan, such as `{"sampling.steps": 5}`. Relative paths start at the plan's file, else at the current folder.
     """
-    from suite.plan import load, networks
-    from suite.plan.options import from_content, from_keys
-    from suite.plan.overrides import checked
-    from suite.plugins import adapters
+    from stagebench.suite.plan import load, networks
+    from stagebench.suite.plan.options import from_content, from_keys
+    from stagebench.suite.plan.overrides import checked
+    from stagebench.suite.plugins import adapters
 
     overrides = checked(set or {})
     if source is None:
@@ -62,8 +62,8 @@ def plan(
 
 def cases(plan: "Plan") -> "list[Resolved]":
     """Return every case of a plan, with the reason if it cannot run; RequestError lists all of the plan's problems."""
-    from suite.plan import resolve
-    from suite.plugins import adapters, launchers, workloads
+    from stagebench.suite.plan import resolve
+    from stagebench.suite.plugins import adapters, launchers, workloads
 
     return resolve(plan, adapters(), launchers(), workloads())
 
@@ -83,13 +83,13 @@ def run(
     The arguments are the options of `stagebench run`. Without `progress` nothing is printed. Raises Interrupted after
     Ctrl-C (the same call resumes), Unavailable if no case can run here. The outcome of each case is in its row.
     """
-    from suite.analysis.leaders import open_cases
-    from suite.cli.display import Display
-    from suite.results.run_folder import RunFolder
-    from suite.session.end_rule import end_rule
-    from suite.session.measure import measure_plan, run_folder
-    from suite.session.observer import Observer
-    from suite.session.resumable import Settings
+    from stagebench.suite.analysis.leaders import open_cases
+    from stagebench.suite.cli.display import Display
+    from stagebench.suite.results.run_folder import RunFolder
+    from stagebench.suite.session.end_rule import end_rule
+    from stagebench.suite.session.measure import measure_plan, run_folder
+    from stagebench.suite.session.observer import Observer
+    from stagebench.suite.session.resumable import Settings
 
     settings = Settings(proofs, retry, plan.profile, end_rule(until, for_), open_cases)
     measured = RunFolder(run_folder(plan.name, plan.profile) if folder is None else Path(folder))
@@ -100,14 +100,14 @@ def run(
 
 def open_run(folder: Place) -> "RunFolder":
     """Open a run folder, measured or imported, of trainings or of communication."""
-    from suite.results.run_folder import RunFolder
+    from stagebench.suite.results.run_folder import RunFolder
 
     return RunFolder.open(Path(folder), None)
 
 
 def rows(run: "RunFolder | Place") -> "list[Row]":
     """Return a row for each case of a run of trainings, in the plan's order; some may not be measured yet."""
-    from suite.analysis.summary import summarise, unused_records
+    from stagebench.suite.analysis.summary import summarise, unused_records
 
     folder = opened(run)
     if folder.about.of_comm:
@@ -120,7 +120,7 @@ def rows(run: "RunFolder | Place") -> "list[Row]":
 
 def links(run: "RunFolder | Place") -> "list[Link]":
     """Return each collective of a run of `stagebench comm` with its times, bandwidths and fit."""
-    from suite.analysis.links import links as links_of
+    from stagebench.suite.analysis.links import links as links_of
 
     folder = opened(run)
     if not folder.about.of_comm:
@@ -135,8 +135,8 @@ def compare(
 
     `threshold` is the smallest relative change that matters. The other arguments are `stagebench compare`'s options.
     """
-    from suite.analysis import compare_runs
-    from suite.analysis.runs import MeasuredRun
+    from stagebench.suite.analysis import compare_runs
+    from stagebench.suite.analysis.runs import MeasuredRun
 
     if not 0.001 <= threshold <= 0.5:
         raise RequestError(f"threshold = {threshold} should be a share from 0.001 to 0.5, such as 0.03 for 3 %")
@@ -149,7 +149,7 @@ def predict(source: Place | None = None, /, **keys: Any) -> "list[Answer]":
 
     `keys` are those of a scenario: `ranks=[8, 64]`, `schedule="all"`, `workload`, `alpha`, `beta`, …
     """
-    from suite.predict.request import request
+    from stagebench.suite.predict.request import request
 
     path = None if source is None else Path(source)
     file = path if path and path.suffix == ".toml" else None

@@ -48,9 +48,9 @@ def main() -> int:
 
 
 def _run() -> int:
-    from suite import plugins
-    from suite.cli.app import build
-    from suite.errors import StagebenchError
+    from stagebench.suite import plugins
+    from stagebench.suite.cli.app import build
+    from stagebench.suite.errors import StagebenchError
 
     try:
         build()(prog_name="stagebench")
@@ -77,7 +77,7 @@ def _run() -> int:
 
 def disk_error(error: OSError) -> int:
     """Print an error of the file system and return the exit code; raises any other error, a defect of ours."""
-    from suite.errors import OF_A_DISK
+    from stagebench.suite.errors import OF_A_DISK
 
     where = f" ({error.filename})" if error.filename else ""
     if isinstance(error, PermissionError):
@@ -94,7 +94,7 @@ def disk_error(error: OSError) -> int:
 
 def tell(message: str) -> None:
     """Print an error on stderr; red on a terminal."""
-    from suite.text import without_codes, wrapped
+    from stagebench.suite.text import without_codes, wrapped
 
     message = "stagebench: " + LONG_LINE.sub(r"\1 … \2", LONG_WORD.sub(r"\1…", without_codes(message)))
     sys.stderr.write(f"\033[31m{wrapped(message)}\033[0m\n" if sys.stderr.isatty() else f"{message}\n")

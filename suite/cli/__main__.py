@@ -1,7 +1,7 @@
-"""`python -m suite.cli`: the command line where no script is installed."""
+"""`python -m stagebench.suite.cli`: the command line where no script is installed."""
 
 import sys
 
-from suite.cli import program
+from stagebench.suite.cli import program
 
 sys.exit(program())

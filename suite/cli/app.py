@@ -9,21 +9,21 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command_name
 
-from suite import __version__
-from suite.cli import data, env, listing
-from suite.cli.check_hosts import check_hosts
-from suite.cli.comm import comm
-from suite.cli.compare import compare, history
-from suite.cli.doctor import doctor
-from suite.cli.output import report_next, say, say_wrapped, show_json
-from suite.cli.predict import WithSettings, predict
-from suite.cli.quickstart import quickstart
-from suite.cli.run import run
-from suite.cli.show import show
-from suite.cli.verify import verify
-from suite.errors import RequestError
-from suite.plugins import call, manager
-from suite.text import chosen, command_line, counted
+from stagebench.suite import __version__
+from stagebench.suite.cli import data, env, listing
+from stagebench.suite.cli.check_hosts import check_hosts
+from stagebench.suite.cli.comm import comm
+from stagebench.suite.cli.compare import compare, history
+from stagebench.suite.cli.doctor import doctor
+from stagebench.suite.cli.output import report_next, say, say_wrapped, show_json
+from stagebench.suite.cli.predict import WithSettings, predict
+from stagebench.suite.cli.quickstart import quickstart
+from stagebench.suite.cli.run import run
+from stagebench.suite.cli.show import show
+from stagebench.suite.cli.verify import verify
+from stagebench.suite.errors import RequestError
+from stagebench.suite.plugins import call, manager
+from stagebench.suite.text import chosen, command_line, counted
 
 MOST_PROBLEMS = 20  # lines about a run folder
 WIDE = {"max_content_width": 120}  # columns of help, where the terminal has them
@@ -101,7 +101,7 @@ def collect(
     output: Annotated[Path, typer.Option("-o", "--output", help="The new run folder.")],
 ) -> None:
     """Join runs of different cases, such as those of a cluster's jobs, into one that can be reported on."""
-    from suite.results.collect import collect as joined
+    from stagebench.suite.results.collect import collect as joined
 
     count = joined(runs, output)
     say(f"{output}: {count} records of {len(runs)} runs\n{report_next(output)}")
@@ -112,8 +112,8 @@ def check_run(
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")] = False,
 ) -> None:
     """Check that run folders are whole and unaltered; exit code 0: they are, 1: some file is not, 2: not a run."""
-    from suite.analysis.check_run import UNSEEN
-    from suite.analysis.check_run import check_run as checked
+    from stagebench.suite.analysis.check_run import UNSEEN
+    from stagebench.suite.analysis.check_run import check_run as checked
 
     found = [checked(run) for run in runs]
     if json:
@@ -136,14 +136,14 @@ def export_network(
     output: Annotated[Path, typer.Option("-o", "--output", help="The file to write.")],
 ) -> None:
     """Write a network as an ONNX model for inference, with the parameters with which inference is measured."""
-    from suite.files import disk
-    from suite.plan.networks import register
-    from suite.plan.overrides import is_path
-    from suite.plugins import graph_of, workloads
-    from workloads import weights
+    from stagebench.suite.files import disk
+    from stagebench.suite.plan.networks import register
+    from stagebench.suite.plan.overrides import is_path
+    from stagebench.suite.plugins import graph_of, workloads
+    from stagebench.workloads import weights
 
     try:
-        from suite.worker import onnx_network
+        from stagebench.suite.worker import onnx_network
     except ImportError:
         raise RequestError("a network is written by onnx: pip install 'stagebench[onnx]'") from None
     (name,) = [register(Path(network)).name] if is_path(network) else chosen("workload", [network], workloads())
@@ -163,7 +163,7 @@ def new_adapter(
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder to make the package in.")] = Path(),
 ) -> None:
     """Write a package with the stubs of a new adapter, its conformance test and its tox environments."""
-    from suite.scaffold.write import write  # here: other commands need no templates
+    from stagebench.suite.scaffold.write import write  # here: other commands need no templates
 
     folder = write(name, output)
     say(NEXT.format(folder=folder, there=command_line(folder), name=name))

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from suite.cli.options import Json, Pythons, hosts_from, interpreters_from
-from suite.cli.output import say, show_json, show_rows
-from suite.errors import RequestError, StagebenchError, Unavailable
-from suite.text import significant
+from stagebench.suite.cli.options import Json, Pythons, hosts_from, interpreters_from
+from stagebench.suite.cli.output import say, show_json, show_rows
+from stagebench.suite.errors import RequestError, StagebenchError, Unavailable
+from stagebench.suite.text import significant
 
 if TYPE_CHECKING:
-    from suite.plan.collectives import Offer
-    from suite.processes.interpreters import Interpreter
-    from suite.processes.launch import Launch
-    from suite.proofs.side_by_side import Proving
-    from suite.worker.job import Task
-    from suite.worker.messages import Message
+    from stagebench.suite.plan.collectives import Offer
+    from stagebench.suite.processes.interpreters import Interpreter
+    from stagebench.suite.processes.launch import Launch
+    from stagebench.suite.proofs.side_by_side import Proving
+    from stagebench.suite.worker.job import Task
+    from stagebench.suite.worker.messages import Message
 
 WORKLOAD, SAMPLES = "mnist_small", 32  # the training of every host: three updates of this network, in float64
 SIZES = (4, 1 << 22)  # bytes of a message: for the latency, for the bandwidth
@@ -62,10 +62,10 @@ def check_hosts(
 
     It takes five minutes at most. Exit code 1 when a host computes wrongly, or a host or a link is slower than others.
     """
-    from suite.plugins import oracle
-    from suite.processes.interpreters import find
-    from suite.proofs.side_by_side import ALL, NOTHING, side_by_side
-    from suite.session.measure import run_folder
+    from stagebench.suite.plugins import oracle
+    from stagebench.suite.processes.interpreters import find
+    from stagebench.suite.proofs.side_by_side import ALL, NOTHING, side_by_side
+    from stagebench.suite.session.measure import run_folder
 
     names, interpreters = hosts_from(hosts), interpreters_from(python or [])
     interpreter, offer = find(oracle(), interpreters), _offer(backend, interpreters) if len(names) > 1 else None
@@ -112,9 +112,9 @@ def _cells(rows: Sequence[Checked], figures: Mapping[str, int]) -> list[dict[str
 
 def _offer(backend: str | None, interpreters: Mapping[str, str]) -> "Offer":
     """Return the backend that measures links; RequestError if it is not there, or none is."""
-    from suite.plan.collectives import offers
-    from suite.processes.interpreters import find
-    from suite.text import chosen
+    from stagebench.suite.plan.collectives import offers
+    from stagebench.suite.processes.interpreters import find
+    from stagebench.suite.text import chosen
 
     offered = offers()
     names = chosen("backend", [backend] if backend else [], offered)
@@ -132,17 +132,17 @@ def _offer(backend: str | None, interpreters: Mapping[str, str]) -> "Offer":
 
 def _host(host: str, interpreter: "Interpreter", folder: Path) -> "Proving[Checked]":
     """Train on a host, then measure its speed and its memory."""
-    from suite.contracts.case import Placement
-    from suite.contracts.launcher import starters
-    from suite.plugin_errors import ask
-    from suite.plugins import launchers, oracle, workloads
-    from suite.processes.attempt import Limits
-    from suite.processes.single import single
-    from suite.proofs.oracles import digest
-    from suite.worker.case_parts import Input, Sampling
-    from suite.worker.job import MakeOracle, Measure
-    from suite.worker.messages import Hello, Pass, Peaks, of_type
-    from suite.worker.pass_kinds import NATIVE
+    from stagebench.suite.contracts.case import Placement
+    from stagebench.suite.contracts.launcher import starters
+    from stagebench.suite.plugin_errors import ask
+    from stagebench.suite.plugins import launchers, oracle, workloads
+    from stagebench.suite.processes.attempt import Limits
+    from stagebench.suite.processes.single import single
+    from stagebench.suite.proofs.oracles import digest
+    from stagebench.suite.worker.case_parts import Input, Sampling
+    from stagebench.suite.worker.job import MakeOracle, Measure
+    from stagebench.suite.worker.messages import Hello, Pass, Peaks, of_type
+    from stagebench.suite.worker.pass_kinds import NATIVE
 
     starting = (launchers()[name] for name in starters(oracle().capabilities.strategies[0], launchers()))
     by_login = next(one.name for one in starting if one.several_hosts)
@@ -169,12 +169,12 @@ def _host(host: str, interpreter: "Interpreter", folder: Path) -> "Proving[Check
 
 def _link(pair: tuple[str, str], folder: Path, offer: "Offer", interpreters: dict[str, str]) -> "Proving[Checked]":
     """Measure messages from one host to the other and back."""
-    from suite.analysis.links import point
-    from suite.plan.collectives import Asked, collectives
-    from suite.plugins import workloads
-    from suite.processes.jobs import exchanging
-    from suite.session.cases import launch_of_case
-    from suite.worker.messages import ExchangeTimes, of_type
+    from stagebench.suite.analysis.links import point
+    from stagebench.suite.plan.collectives import Asked, collectives
+    from stagebench.suite.plugins import workloads
+    from stagebench.suite.processes.jobs import exchanging
+    from stagebench.suite.session.cases import launch_of_case
+    from stagebench.suite.worker.messages import ExchangeTimes, of_type
 
     row = Checked(" ".join(pair))
     asked = Asked(("point-to-point",), SIZES, (), LINK_S, ranks=1, hosts=pair, nodes=2)

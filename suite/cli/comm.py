@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from suite.cli.options import OfRun, Pythons, Retry, hosts_from, interpreters_from
-from suite.cli.output import show_json
-from suite.errors import RequestError
-from suite.text import chosen
+from stagebench.suite.cli.options import OfRun, Pythons, Retry, hosts_from, interpreters_from
+from stagebench.suite.cli.output import show_json
+from stagebench.suite.errors import RequestError
+from stagebench.suite.text import chosen
 
 if TYPE_CHECKING:
-    from suite.plan.collectives import Asked
+    from stagebench.suite.plan.collectives import Asked
 
 WORKLOAD = "resnet50"  # its gradient tensors are measured by default
 ALL = "all"
@@ -56,17 +56,17 @@ def comm(
 
     Every result is verified on every rank. Stop it at any time: the same command with -o resumes it.
     """
-    from suite.analysis.links import links
-    from suite.cli.comm_tables import show_summary
-    from suite.cli.display import Display
-    from suite.cli.measuring import conclude, warn
-    from suite.plan.collectives import collectives, offers
-    from suite.plugins import workloads
-    from suite.results.records import COMM
-    from suite.results.run_folder import RunFolder
-    from suite.session.measure import about_run, measure, run_folder
-    from suite.session.observer import Observer
-    from suite.session.resumable import Session, Settings
+    from stagebench.suite.analysis.links import links
+    from stagebench.suite.cli.comm_tables import show_summary
+    from stagebench.suite.cli.display import Display
+    from stagebench.suite.cli.measuring import conclude, warn
+    from stagebench.suite.plan.collectives import collectives, offers
+    from stagebench.suite.plugins import workloads
+    from stagebench.suite.results.records import COMM
+    from stagebench.suite.results.run_folder import RunFolder
+    from stagebench.suite.session.measure import about_run, measure, run_folder
+    from stagebench.suite.session.observer import Observer
+    from stagebench.suite.session.resumable import Session, Settings
 
     offered = offers()
     names = chosen("backend", backend or [], offered)
@@ -105,10 +105,10 @@ def asked_for(
     budget: float = 0.0,
 ) -> "Asked":
     """Check the options; RequestError for an unknown name or an impossible placement."""
-    from suite.contracts.case import DTYPES, FLOAT32, OPERATIONS
-    from suite.plan.collectives import Asked
-    from suite.plugins import launchers, workloads
-    from suite.processes.hosts import here
+    from stagebench.suite.contracts.case import DTYPES, FLOAT32, OPERATIONS
+    from stagebench.suite.plan.collectives import Asked
+    from stagebench.suite.plugins import launchers, workloads
+    from stagebench.suite.processes.hosts import here
 
     known, placed = workloads(), hosts_from(hosts)
     if launcher is not None:

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from suite.analysis.comparability import meaning
-from suite.analysis.links import LEAST, SIMULATED, Link, Point, by_mark, written
-from suite.cli.output import say_wrapped, show_rows
-from suite.text import significant
+from stagebench.suite.analysis.comparability import meaning
+from stagebench.suite.analysis.links import LEAST, SIMULATED, Link, Point, by_mark, written
+from stagebench.suite.cli.output import say_wrapped, show_rows
+from stagebench.suite.text import significant
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from suite.cli.output import say, show_json, show_rows
-from suite.errors import RequestError
-from suite.text import markdown_code, markdown_table, markdown_text, significant
+from stagebench.suite.cli.output import say, show_json, show_rows
+from stagebench.suite.errors import RequestError
+from stagebench.suite.text import markdown_code, markdown_table, markdown_text, significant
 
 if TYPE_CHECKING:
-    from suite.analysis.compare_runs import Compared, Comparison
-    from suite.analysis.runs import Series
+    from stagebench.suite.analysis.compare_runs import Compared, Comparison
+    from stagebench.suite.analysis.runs import Series
 
 COLUMNS = ("case", "verdict", "change", "95 % interval", "processes", "needed")
 
@@ -38,9 +38,9 @@ def compare(
     markdown: Annotated[bool, typer.Option("--markdown", help="Print it as a pull request shows it.")] = False,
 ) -> None:
     """Compare two runs, case by case; exit code 0: same or faster, 1: slower, 2: not comparable."""
-    from suite.analysis import compare_runs
-    from suite.analysis.runs import MeasuredRun
-    from suite.session.end_rule import share_of
+    from stagebench.suite.analysis import compare_runs
+    from stagebench.suite.analysis.runs import MeasuredRun
+    from stagebench.suite.session.end_rule import share_of
 
     if json and markdown:
         raise RequestError("--json and --markdown both say how to print; leave one of them out")
@@ -74,8 +74,8 @@ def _cells(case: "Compared") -> tuple[str, ...]:
 
 def _notes(comparison: "Comparison") -> Iterable[str]:
     """Yield the notes below the table; a note that several cases share comes once."""
-    from suite.analysis.compare_runs import SAME
-    from suite.analysis.trend import FEWEST
+    from stagebench.suite.analysis.compare_runs import SAME
+    from stagebench.suite.analysis.trend import FEWEST
 
     labels_of: dict[str, list[str]] = {}
     for case in comparison.cases:
@@ -103,9 +103,9 @@ def history(
     json: Annotated[bool, typer.Option("--json", help="Print every series as JSON, and nothing else.")] = False,
 ) -> None:
     """Show each case's speed over runs, the first run of every change, and what else changed there."""
-    from suite.analysis.runs import MeasuredRun, left_out
-    from suite.analysis.runs import history as every_series
-    from suite.session.end_rule import share_of
+    from stagebench.suite.analysis.runs import MeasuredRun, left_out
+    from stagebench.suite.analysis.runs import history as every_series
+    from stagebench.suite.session.end_rule import share_of
 
     least = share_of("--threshold", threshold)
     read = [MeasuredRun.read(path) for path in runs]
@@ -120,7 +120,7 @@ def history(
 
 
 def _print_series(series: "Series") -> None:
-    from suite.analysis.trend import FEWEST
+    from stagebench.suite.analysis.trend import FEWEST
 
     changes = {change.at: change for change in series.changes}
     rows: list[dict[str, Any]] = []

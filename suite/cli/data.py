@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from suite.cli.options import Json, Pythons, interpreters_from, knobs_from
-from suite.cli.output import Row, say, show_json, show_rows
-from suite.contracts.adapter import KINDS, Adapter, Format
-from suite.errors import Interrupted, RequestError, Unavailable
-from suite.files import expanded, scratch, stands
-from suite.plugin_errors import ask
-from suite.plugins import adapters, workloads
-from suite.text import chosen, counted, known, shown
-from workloads.catalogue import Workload
+from stagebench.suite.cli.options import Json, Pythons, interpreters_from, knobs_from
+from stagebench.suite.cli.output import Row, say, show_json, show_rows
+from stagebench.suite.contracts.adapter import KINDS, Adapter, Format
+from stagebench.suite.errors import Interrupted, RequestError, Unavailable
+from stagebench.suite.files import expanded, scratch, stands
+from stagebench.suite.plugin_errors import ask
+from stagebench.suite.plugins import adapters, workloads
+from stagebench.suite.text import chosen, counted, known, shown
+from stagebench.workloads.catalogue import Workload
 
 if TYPE_CHECKING:
-    from suite.data.reader_check import Check
-    from suite.processes.interpreters import Interpreter
-    from suite.worker.packed_set import Marker
+    from stagebench.suite.data.reader_check import Check
+    from stagebench.suite.processes.interpreters import Interpreter
+    from stagebench.suite.worker.packed_set import Marker
 
 COLUMNS = ("adapter", "format", "reader", "samples", "mean", "most", "bound", "verdict")
 DataSet = Annotated[str, typer.Argument(help="A data set's name, an image folder, an array file or a text.")]
@@ -42,8 +42,8 @@ def make_photographs(
     seed: Annotated[int, typer.Option(min=0, help="Decides every crop.")] = 1,
 ) -> None:
     """JPEG photographs in class folders, of ImageNet's typical size; continues where it was interrupted."""
-    from suite.data.make import Photographs, photographs
-    from suite.data.sets import SETS, home
+    from stagebench.suite.data.make import Photographs, photographs
+    from stagebench.suite.data.sets import SETS, home
 
     width, height = _size(size)
     folder = expanded(output or home() / SETS["imagenet-like"].entry).absolute()
@@ -65,8 +65,8 @@ def make_digits(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Place (default: the data home).")] = None,
 ) -> None:
     """scikit-learn's handwritten digits, scaled to 28x28."""
-    from suite.data.make import digits
-    from suite.data.sets import SETS, home
+    from stagebench.suite.data.make import digits
+    from stagebench.suite.data.sets import SETS, home
 
     path = expanded(output or home()).absolute()
     path = path if path.suffix == ".npz" else path / SETS["digits"].entry
@@ -79,9 +79,9 @@ def make_python_topics(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Place (default: the data home).")] = None,
 ) -> None:
     """The text of Python's own language reference, from its pydoc; it differs between releases of Python."""
-    from suite.data.make import python_topics
-    from suite.data.sets import SETS, home
-    from suite.worker.text_files import digest
+    from stagebench.suite.data.make import python_topics
+    from stagebench.suite.data.sets import SETS, home
+    from stagebench.suite.worker.text_files import digest
 
     path = expanded(output or home()).absolute()
     path = path if path.suffix == ".txt" else path / SETS["python-topics"].entry
@@ -97,7 +97,7 @@ def list_sets(as_json: Json = False) -> None:
 
 def sets() -> list[Row]:
     """Return a row for each data set known by name."""
-    from suite.data.sets import SETS, home, made
+    from stagebench.suite.data.sets import SETS, home, made
 
     rows: list[Row] = []
     for data in SETS.values():
@@ -116,7 +116,7 @@ def _size(text: str) -> tuple[int, int]:
 
 
 def _say_how_to_use(output: Path | None, path: Path) -> None:
-    from suite.plan.text import value_text
+    from stagebench.suite.plan.text import value_text
 
     if output is not None:
         say(f"in a plan: data = {value_text(str(path))}")
@@ -144,7 +144,7 @@ def check(
     Differences are in levels of 0 to 255 for photographs, in standard deviations for arrays. Exit code 1 when a sample
     cannot be read or a reader delivers something else.
     """
-    from suite.data.reader_check import Check
+    from stagebench.suite.data.reader_check import Check
 
     settings, source, knobs = interpreters_from(python or []), source_of(data), knobs_from(knob or [])
     if not readers:
@@ -161,8 +161,8 @@ def check(
 
 
 def _decoded(source: Path, as_json: bool) -> bool:
-    from suite.data.sets import kind_of
-    from suite.worker.image_folder import left_out_words
+    from stagebench.suite.data.sets import kind_of
+    from stagebench.suite.worker.image_folder import left_out_words
 
     kind, left_out = kind_of(source), list[str]()
     what = {"folder": "images", "arrays": "samples", "text": "tokens"}[kind]
@@ -182,8 +182,8 @@ def _decoded(source: Path, as_json: bool) -> bool:
 
 
 def _images(folder: Path) -> tuple[int, int, list[str], list[str]]:
-    from suite.data.decode import blank, lone_class, problems
-    from suite.worker.image_folder import listed
+    from stagebench.suite.data.decode import blank, lone_class, problems
+    from stagebench.suite.worker.image_folder import listed
 
     try:
         files, classes, left_out = listed(str(folder))
@@ -209,7 +209,7 @@ def _images(folder: Path) -> tuple[int, int, list[str], list[str]]:
 
 
 def _in_memory(path: Path) -> tuple[int, int, list[str]]:
-    from suite.data.sets import count
+    from stagebench.suite.data.sets import count
 
     try:
         samples = count(path)
@@ -273,9 +273,9 @@ def convert(
 
     Each format is written by its own framework, whose environment must be there (`stagebench list formats`).
     """
-    from suite.data.pack import Packing, pack
-    from suite.data.sets import SETS, count, kind_of
-    from suite.worker.image_folder import left_out_words, listed
+    from stagebench.suite.data.pack import Packing, pack
+    from stagebench.suite.data.sets import SETS, count, kind_of
+    from stagebench.suite.worker.image_folder import left_out_words, listed
 
     settings, source = interpreters_from(python or []), source_of(data)
     if on_error not in ("fail", "skip"):
@@ -306,7 +306,7 @@ def convert(
 
 
 def _check_resize(resize: int, source: Path, network: Workload) -> None:
-    from suite.data.sets import kind_of
+    from stagebench.suite.data.sets import kind_of
 
     least = network.preprocessing.resize
     if resize and kind_of(source) != "folder":
@@ -317,7 +317,7 @@ def _check_resize(resize: int, source: Path, network: Workload) -> None:
 
 def _formats(source: Path, asked: list[str]) -> list[tuple[Adapter, Format]]:
     """Return the formats asked for, or all, each with its adapter; RequestError if none can hold the data set."""
-    from suite.data.sets import kind_of
+    from stagebench.suite.data.sets import kind_of
 
     kind = kind_of(source)
     all_of_them = [(adapter, form) for adapter in adapters().values() for form in adapter.capabilities.formats]
@@ -344,8 +344,8 @@ def _show_packed(place: Path, marker: "Marker") -> None:
 
 def source_of(data: str) -> Path:
     """Return the path of a data set, given by its name or its path; RequestError with the remedy if it is missing."""
-    from suite.data.sets import SETS, made
-    from suite.worker.image_folder import refuse_odd_name
+    from stagebench.suite.data.sets import SETS, made
+    from stagebench.suite.worker.image_folder import refuse_odd_name
 
     if data in SETS:
         made_at = made(data)
@@ -364,7 +364,7 @@ def source_of(data: str) -> Path:
 
 def workload_for(data: str, asked: str | None) -> Workload:
     """Return the workload asked for, or the smallest that takes the data set; RequestError if none does."""
-    from suite.data.compatibility import fit
+    from stagebench.suite.data.compatibility import fit
 
     refused, names = [], chosen("workload", [] if asked is None else [asked], workloads())
     for workload in sorted(
@@ -379,7 +379,7 @@ def workload_for(data: str, asked: str | None) -> Workload:
 
 def interpreter_for(adapter: Adapter, settings: dict[str, str], asked: bool) -> "Interpreter | None":
     """Return an adapter's interpreter; None, with a line on stderr, if it has none and was not `asked` for."""
-    from suite.processes.interpreters import find
+    from stagebench.suite.processes.interpreters import find
 
     try:
         return find(adapter, settings)

@@ -18,19 +18,19 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from suite.analysis.links import link, written
-from suite.analysis.measured import mean_loss, rate
-from suite.cli import comm_tables
-from suite.cli.estimate import Estimate
-from suite.cli.output import apart, label, progress
-from suite.contracts.case import Case
-from suite.errors import Refused, once_per_reason
-from suite.results.records import CaseEntry, Proof, Record
-from suite.session.observer import Observer
-from suite.text import counted, duration, grouped, plain, significant, without_codes
-from suite.worker import messages
-from suite.worker.messages import Message
-from suite.worker.pass_kinds import NATIVE
+from stagebench.suite.analysis.links import link, written
+from stagebench.suite.analysis.measured import mean_loss, rate
+from stagebench.suite.cli import comm_tables
+from stagebench.suite.cli.estimate import Estimate
+from stagebench.suite.cli.output import apart, label, progress
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.errors import Refused, once_per_reason
+from stagebench.suite.results.records import CaseEntry, Proof, Record
+from stagebench.suite.session.observer import Observer
+from stagebench.suite.text import counted, duration, grouped, plain, significant, without_codes
+from stagebench.suite.worker import messages
+from stagebench.suite.worker.messages import Message
+from stagebench.suite.worker.pass_kinds import NATIVE
 
 WIDEST = 130  # columns of a result line: in a longer one the eye loses the row
 MARKS = {"ok": ("✓", "green"), "unsupported": ("-", "yellow"), "unavailable": ("-", "yellow"), "note": ("·", "cyan")}

@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from suite.cli.data import sets
-from suite.cli.listing import problem_of
-from suite.cli.options import Json
-from suite.cli.output import Row, say, show_json, show_rows
-from suite.contracts.adapter import Adapter
-from suite.contracts.case import Placement
-from suite.contracts.launcher import Launcher, starters
-from suite.contracts.model_server import ModelServer
-from suite.errors import RequestError, Unavailable
-from suite.plugin_errors import ask
-from suite.plugins import adapters, launchers, model_servers
+from stagebench.suite.cli.data import sets
+from stagebench.suite.cli.listing import problem_of
+from stagebench.suite.cli.options import Json
+from stagebench.suite.cli.output import Row, say, show_json, show_rows
+from stagebench.suite.contracts.adapter import Adapter
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.contracts.launcher import Launcher, starters
+from stagebench.suite.contracts.model_server import ModelServer
+from stagebench.suite.errors import RequestError, Unavailable
+from stagebench.suite.plugin_errors import ask
+from stagebench.suite.plugins import adapters, launchers, model_servers
 
 if TYPE_CHECKING:
-    from suite.processes.interpreters import Interpreter
-    from suite.processes.single import Look
+    from stagebench.suite.processes.interpreters import Interpreter
+    from stagebench.suite.processes.single import Look
 
 
 LEAST_SHARED = 512 << 20  # bytes of /dev/shm; containers have 64 MiB if nothing asks for more
@@ -56,8 +56,8 @@ def doctor(as_json: Json = False) -> None:
 
 def adapter_state(adapter: Adapter, gpus: list[str]) -> Row:
     """Return whether an adapter is ready, its interpreter, the ones tried, the remedy; `gpus` are this machine's."""
-    from suite.processes.interpreters import MissingRequirement, find, survey
-    from suite.processes.single import look
+    from stagebench.suite.processes.interpreters import MissingRequirement, find, survey
+    from stagebench.suite.processes.single import look
 
     state: Row = {
         "name": adapter.name,
@@ -101,7 +101,7 @@ def _start_failure(adapter: Adapter, interpreter: "Interpreter", trial: "Look") 
     if not trial.problems:
         kinds = ", ".join(adapter.capabilities.devices)
         return {"missing": f"{adapter.name} works on {kinds} only, and no GPU is seen here", "remedy": None}
-    from suite.processes.interpreters import MAKE
+    from stagebench.suite.processes.interpreters import MAKE
 
     anew = {
         f"tox environment {adapter.environment}": f"tox run -r -e {adapter.environment}",
@@ -200,11 +200,11 @@ def host_facts(folder: Path, root: Path | None = None) -> dict[str, Any]:
     """
     import psutil
 
-    from suite.processes import evidence
-    from suite.processes.hosts import this_machine
-    from suite.processes.query import not_handed_on
-    from suite.results.records import load
-    from suite.worker.machine import cores, memory
+    from stagebench.suite.processes import evidence
+    from stagebench.suite.processes.hosts import this_machine
+    from stagebench.suite.processes.query import not_handed_on
+    from stagebench.suite.results.records import load
+    from stagebench.suite.worker.machine import cores, memory
 
     here, room = this_machine(), memory()
     return {

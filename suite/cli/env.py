@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from suite.cli.options import Json
-from suite.cli.output import Row, progress, say, show_rows
-from suite.errors import StagebenchError
-from suite.plugins import adapters
+from stagebench.suite.cli.options import Json
+from stagebench.suite.cli.output import Row, progress, say, show_rows
+from stagebench.suite.errors import StagebenchError
+from stagebench.suite.plugins import adapters
 
 Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Environments: `stagebench env list`.")]
 Into = Annotated[
@@ -31,8 +31,8 @@ def make_environments(
 
     uv's and pip's variables name mirrors and folders of wheels: PIP_FIND_LINKS, PIP_EXTRA_INDEX_URL, UV_TORCH_BACKEND.
     """
-    from suite.processes.environments import declared
-    from suite.text import chosen
+    from stagebench.suite.processes.environments import declared
+    from stagebench.suite.text import chosen
 
     chosen("environment", names, declared())
     code = max(made(name, into, gpu, again, python) for name in dict.fromkeys(names))
@@ -42,7 +42,7 @@ def make_environments(
 
 def made(name: str, into: Path | None = None, gpu: bool = False, again: bool = False, python: str | None = None) -> int:
     """Make an environment unless it is there, whole and of these pins; print why not, and return the exit code."""
-    from suite.processes import environments
+    from stagebench.suite.processes import environments
 
     try:
         asked = environments.order(name, into, gpu, python)
@@ -60,19 +60,19 @@ def made(name: str, into: Path | None = None, gpu: bool = False, again: bool = F
 
 def works(name: str) -> bool:
     """Start what an environment is for; print the versions, or what this machine lacks, and return which."""
-    from suite.processes.environments import users
+    from stagebench.suite.processes.environments import users
 
     problems = []
     for user in users(name):
         if user.name in adapters():
-            from suite.cli.doctor import adapter_state
-            from suite.processes.hosts import this_machine
+            from stagebench.suite.cli.doctor import adapter_state
+            from stagebench.suite.processes.hosts import this_machine
 
             state = adapter_state(adapters()[user.name], this_machine().gpus)
             ready, missing, place = state["ready"], state.get("missing"), state.get("interpreter", "")
             versions = ", ".join(f"{package} {version}" for package, version in state.get("versions", {}).items())
         else:
-            from suite.cli.listing import problem_of
+            from stagebench.suite.cli.listing import problem_of
 
             missing, place, versions = problem_of(user), "", ""
             ready = not missing
@@ -87,8 +87,8 @@ def works(name: str) -> bool:
 @group.command("list")
 def list_environments(as_json: Json = False) -> None:
     """List what can be made, with what it takes, and what is made: sizes are measured then."""
-    from suite.processes import environments
-    from suite.processes.interpreters import made_folder
+    from stagebench.suite.processes import environments
+    from stagebench.suite.processes.interpreters import made_folder
 
     rows: list[Row] = []
     for name, environment in environments.declared().items():
@@ -114,7 +114,7 @@ def list_environments(as_json: Json = False) -> None:
 @group.command("remove")
 def remove_environments(names: Names) -> None:
     """Remove environments that `stagebench env make` made."""
-    from suite.processes.environments import remove_made
+    from stagebench.suite.processes.environments import remove_made
 
     for name in names:
         say(f"removed {name}, {remove_made(name):,} MB")

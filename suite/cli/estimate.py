@@ -3,10 +3,10 @@
 import time
 from collections.abc import Callable
 
-from suite.contracts.case import Case
-from suite.plan.resolve import empty_passes
-from suite.worker.messages import ExchangeTimes, Message, Progress
-from suite.worker.pass_kinds import SPEEDS, TRAIN
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.plan.resolve import empty_passes
+from stagebench.suite.worker.messages import ExchangeTimes, Message, Progress
+from stagebench.suite.worker.pass_kinds import SPEEDS, TRAIN
 
 EARLY = 0.05  # processes: before so much work is done, the time left is unknown
 TIMED = (*SPEEDS, TRAIN)  # passes whose steps give a speed

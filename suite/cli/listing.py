@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from suite.cli.options import Json
-from suite.cli.output import Row, show_rows
-from suite.contracts.adapter import KINDS, Adapter
-from suite.contracts.launcher import starters
-from suite.errors import StagebenchError
-from suite.plugins import adapters, launchers, model_servers, workloads
+from stagebench.suite.cli.options import Json
+from stagebench.suite.cli.output import Row, show_rows
+from stagebench.suite.contracts.adapter import KINDS, Adapter
+from stagebench.suite.contracts.launcher import starters
+from stagebench.suite.errors import StagebenchError
+from stagebench.suite.plugins import adapters, launchers, model_servers, workloads
 
 if TYPE_CHECKING:
-    from suite.processes.interpreters import Needs
+    from stagebench.suite.processes.interpreters import Needs
 
 WIDE = 100  # columns of a terminal that hold all that a table has
 group = typer.Typer(
@@ -116,7 +116,7 @@ def list_launchers(as_json: Json = False) -> None:
 @group.command("backends")
 def list_backends(as_json: Json = False) -> None:
     """List the backends that `stagebench comm` measures, and whether each is installed here."""
-    from suite.plan.collectives import offers
+    from stagebench.suite.plan.collectives import offers
 
     rows: list[Row] = []
     for offer in offers().values():
@@ -161,7 +161,7 @@ def list_model_servers(as_json: Json = False) -> None:
 @group.command("plans")
 def list_plans(as_json: Json = False) -> None:
     """List the ready-made plans; `stagebench run NAME` runs one, `--scale SCALE` a smaller version of it."""
-    from suite.plan import load, ready_made
+    from stagebench.suite.plan import load, ready_made
 
     plans = [load(path) for path in ready_made().values()]
     rows: list[Row] = [
@@ -172,7 +172,7 @@ def list_plans(as_json: Json = False) -> None:
 
 def problem_of(needs: "Needs") -> str:
     """Return why no interpreter here has what something needs; "": one has."""
-    from suite.processes.interpreters import find
+    from stagebench.suite.processes.interpreters import find
 
     try:
         find(needs)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import typer
 
-from suite.cli.output import report_next, say
-from suite.session.resumable import FAILURES
+from stagebench.suite.cli.output import report_next, say
+from stagebench.suite.session.resumable import FAILURES
 
 warn = partial(say, err=True)
 

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from suite.errors import RequestError
-from suite.plugins import adapters, model_servers
+from stagebench.suite.errors import RequestError
+from stagebench.suite.plugins import adapters, model_servers
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Pythons = Annotated[list[str] | None, typer.Option(help="NAME=PATH: an adapter's interpreter.")]
@@ -16,7 +16,7 @@ Retry = Annotated[bool, typer.Option("--retry", help="Measure again what failed 
 
 def interpreters_from(options: list[str]) -> dict[str, str]:
     """Read `--python NAME=PATH` options; RequestError for a malformed one, an unknown name or a broken interpreter."""
-    from suite.processes.interpreters import Needs, find
+    from stagebench.suite.processes.interpreters import Needs, find
 
     settings = {}
     for option in options:
@@ -34,7 +34,7 @@ def interpreters_from(options: list[str]) -> dict[str, str]:
 
 def hosts_from(option: str | None) -> list[str]:
     """Read `--hosts A,B,...`; RequestError for a host that is empty or named twice."""
-    from suite.processes.hosts import refused
+    from stagebench.suite.processes.hosts import refused
 
     if option is None:
         return []
@@ -48,7 +48,7 @@ def hosts_from(option: str | None) -> list[str]:
 
 def knobs_from(options: list[str]) -> dict[str, Any]:
     """Read `--knob NAME=VALUE` options; values are written as in a plan, and commas make a list."""
-    from suite.plan.overrides import value_of
+    from stagebench.suite.plan.overrides import value_of
 
     knobs = {}
     for option in options:

@@ -11,10 +11,10 @@ from typing import IO, TYPE_CHECKING, Any
 
 import typer
 
-from suite.contracts.case import Case
-from suite.errors import MAY_PASS
-from suite.text import command_line, grouped, without_codes, wrapped
-from suite.worker.homes import without_homes
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.errors import MAY_PASS
+from stagebench.suite.text import command_line, grouped, without_codes, wrapped
+from stagebench.suite.worker.homes import without_homes
 
 if TYPE_CHECKING:
     from rich.console import Console

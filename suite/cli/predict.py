@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from suite.cli.output import say, show_json, show_rows
-from suite.errors import RequestError
-from suite.text import counted, significant
+from stagebench.suite.cli.output import say, show_json, show_rows
+from stagebench.suite.errors import RequestError
+from stagebench.suite.text import counted, significant
 
 if TYPE_CHECKING:
-    from suite.predict.prediction import Answer, Prediction
+    from stagebench.suite.predict.prediction import Answer, Prediction
 
 COLUMNS = ("ranks", "schedule", "samples/s", "95 % interval", "ms/step", "efficiency", "exposed ms")
 COMPARED = ("measured", "error")
@@ -31,7 +31,7 @@ class WithSettings(TyperCommand):
         options = {name for parameter in self.params for name in parameter.opts}
         for option in (word.partition("=")[0] for word in args):
             if option.startswith("--") and option not in (*options, "--help"):
-                from suite.predict.request import Request
+                from stagebench.suite.predict.request import Request
 
                 key = option.removeprefix("--").replace("-", "_")
                 if key in Request.model_fields:
@@ -83,7 +83,7 @@ def predict(
     json: Annotated[bool, typer.Option("--json", help="Print the predictions as JSON, and nothing else.")] = False,
 ) -> None:
     """Predict the speed of synchronous training on more ranks, and what would help most."""
-    from suite.predict.request import request
+    from stagebench.suite.predict.request import request
 
     names = ("workload", "batch", "rate", "alpha", "beta", "comm", "ranks", "schedule")
     options = {name: context.params[name] for name in names}
@@ -103,10 +103,10 @@ def predict(
 
 def _write(answers: Sequence["Answer"], trace: Path | None, chakra: Path | None) -> None:
     """Write the first training on its most ranks as a timeline and as execution traces, and name it."""
-    from suite.files import write_whole
-    from suite.predict.chakra import write
-    from suite.predict.prediction import timeline
-    from suite.predict.timeline import trace as for_perfetto
+    from stagebench.suite.files import write_whole
+    from stagebench.suite.predict.chakra import write
+    from stagebench.suite.predict.prediction import timeline
+    from stagebench.suite.predict.timeline import trace as for_perfetto
 
     answer, ranks = answers[0], answers[0].largest.ranks
     scenario = answer.scenario_of(answer.largest)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from suite.cli.options import OfRun
-from suite.cli.output import say
-from suite.errors import Interrupted, RequestError, Unavailable
+from stagebench.suite.cli.options import OfRun
+from stagebench.suite.cli.output import say
+from stagebench.suite.errors import Interrupted, RequestError, Unavailable
 
 if TYPE_CHECKING:
-    from suite.plan import Resolved
+    from stagebench.suite.plan import Resolved
 
 PLAN, SCALE = "quick", "quickstart"
 # What a plan measures ends within so long; no process starts later.
@@ -31,8 +31,8 @@ def quickstart(
 
     Ctrl-C ends it with the pages of what was measured until then; the same command continues.
     """
-    from suite.plan import load, resolve
-    from suite.plugins import adapters, launchers, workloads
+    from stagebench.suite.plan import load, resolve
+    from stagebench.suite.plugins import adapters, launchers, workloads
 
     path = output or Path("results") / (PLAN if full else SCALE)
     cases = resolve(load(PLAN, None if full else SCALE), adapters(), launchers(), workloads())
@@ -53,10 +53,10 @@ def quickstart(
 
 def _make(names: list[str]) -> None:
     """Make the environments of those adapters that no interpreter can run; Unavailable if none is there at last."""
-    from suite.cli.env import made
-    from suite.cli.listing import problem_of
-    from suite.plugins import adapters
-    from suite.processes.environments import declared
+    from stagebench.suite.cli.env import made
+    from stagebench.suite.cli.listing import problem_of
+    from stagebench.suite.plugins import adapters
+    from stagebench.suite.processes.environments import declared
 
     missing = [name for name in names if problem_of(adapters()[name])]
     sizes = [declared()[name].head for name in missing]
@@ -70,8 +70,8 @@ def _make(names: list[str]) -> None:
 
 def _data(context: typer.Context, cases: "list[Resolved]") -> list[str]:
     """Make the sets of the cases, if they are missing; return an option for synthetic data where one cannot be made."""
-    from suite.data.sets import made, real
-    from suite.plugins import workloads
+    from stagebench.suite.data.sets import made, real
+    from stagebench.suite.plugins import workloads
 
     try:
         for dataset in sorted({workloads()[each.case.workload].dataset for each in cases}):

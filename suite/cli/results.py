@@ -9,19 +9,19 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from suite.analysis.comparability import FOREIGN
-from suite.analysis.compare_runs import SMALL, processes_needed, processes_noise
-from suite.analysis.latency import words_of
-from suite.analysis.panels import Name, Panel, by_group
-from suite.analysis.rows import Row
-from suite.analysis.standing import FEW, FIRST, WIDEST, Standing, learnt, verdict
-from suite.analysis.stats import Interval
-from suite.analysis.summary import summarise, unused_records
-from suite.analysis.wording import interval, milliseconds, number, percent
-from suite.cli.output import PIPED, say, say_wrapped
-from suite.errors import once_per_reason
-from suite.results.run_folder import RunFolder
-from suite.text import counted, without_codes
+from stagebench.suite.analysis.comparability import FOREIGN
+from stagebench.suite.analysis.compare_runs import SMALL, processes_needed, processes_noise
+from stagebench.suite.analysis.latency import words_of
+from stagebench.suite.analysis.panels import Name, Panel, by_group
+from stagebench.suite.analysis.rows import Row
+from stagebench.suite.analysis.standing import FEW, FIRST, WIDEST, Standing, learnt, verdict
+from stagebench.suite.analysis.stats import Interval
+from stagebench.suite.analysis.summary import summarise, unused_records
+from stagebench.suite.analysis.wording import interval, milliseconds, number, percent
+from stagebench.suite.cli.output import PIPED, say, say_wrapped
+from stagebench.suite.errors import once_per_reason
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.text import counted, without_codes
 
 TRACK = 50  # columns, at most
 NAME = (18, 44)  # columns of a name, at least and at most; a longer one is broken between words

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from suite.cli.options import OfRun, Pythons, Retry, hosts_from, interpreters_from, knobs_from
-from suite.cli.output import put, say
-from suite.errors import RequestError
-from suite.text import duration
+from stagebench.suite.cli.options import OfRun, Pythons, Retry, hosts_from, interpreters_from, knobs_from
+from stagebench.suite.cli.output import put, say
+from stagebench.suite.errors import RequestError
+from stagebench.suite.text import duration
 
 if TYPE_CHECKING:
-    from suite.plan import Plan
+    from stagebench.suite.plan import Plan
 
 
 MANY = 1000  # cases: checking more takes seconds
@@ -82,18 +82,18 @@ def run(
     import json as encoder
     import sys
 
-    from suite.analysis.leaders import open_cases
-    from suite.cli.display import Display
-    from suite.cli.measuring import conclude, warn
-    from suite.cli.results import print_results
-    from suite.plan import resolve
-    from suite.plan.networks import registered
-    from suite.plugins import adapters, launchers, workloads
-    from suite.results.run_folder import RunFolder
-    from suite.session.end_rule import end_rule
-    from suite.session.measure import measure_plan, run_folder
-    from suite.session.observer import Observer
-    from suite.session.resumable import Settings
+    from stagebench.suite.analysis.leaders import open_cases
+    from stagebench.suite.cli.display import Display
+    from stagebench.suite.cli.measuring import conclude, warn
+    from stagebench.suite.cli.results import print_results
+    from stagebench.suite.plan import resolve
+    from stagebench.suite.plan.networks import registered
+    from stagebench.suite.plugins import adapters, launchers, workloads
+    from stagebench.suite.results.run_folder import RunFolder
+    from stagebench.suite.session.end_rule import end_rule
+    from stagebench.suite.session.measure import measure_plan, run_folder
+    from stagebench.suite.session.observer import Observer
+    from stagebench.suite.session.resumable import Settings
 
     end = end_rule(until, for_)
     loaded = registered(_plan(context, plan, scale, knob or [], set_ or []))
@@ -121,11 +121,11 @@ def _say_how_many(cases: int, seconds: float) -> None:
 
 def _plan(context: typer.Context, name: str | None, scale: str | None, knobs: list[str], sets: list[str]) -> "Plan":
     """The plan that is named, or the one that options describe; RequestError where it is both or neither."""
-    from suite.plan import load
-    from suite.plan.model import Block
-    from suite.plan.options import SAMPLING, plan_of
-    from suite.plan.overrides import overrides_from
-    from suite.plugins import adapters, workloads
+    from stagebench.suite.plan import load
+    from stagebench.suite.plan.model import Block
+    from stagebench.suite.plan.options import SAMPLING, plan_of
+    from stagebench.suite.plan.overrides import overrides_from
+    from stagebench.suite.plugins import adapters, workloads
 
     keys = [key for key in (*Block.model_fields, *SAMPLING) if key not in ("hosts", "launcher", "knobs")]
     described = {key: context.params[key] for key in keys if context.params.get(key) is not None}

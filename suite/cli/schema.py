@@ -1,4 +1,4 @@
-"""The JSON Schema of the files in a run folder: `python -m suite.cli.schema > docs/format-5.schema.json`."""
+"""The JSON Schema of the files in a run folder: `python -m stagebench.suite.cli.schema > docs/format-5.schema.json`."""
 
 import json
 import sys
@@ -7,10 +7,10 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from suite.contracts import engine_messages
-from suite.results.records import About, Cases, Host, Proof, Record
-from suite.results.stored import FORMAT
-from suite.worker import case_parts, contract, messages
+from stagebench.suite.contracts import engine_messages
+from stagebench.suite.results.records import About, Cases, Host, Proof, Record
+from stagebench.suite.results.stored import FORMAT
+from stagebench.suite.worker import case_parts, contract, messages
 
 MODULES = (messages, contract, engine_messages, case_parts)  # of NamedTuples that records keep
 FILES: dict[str, type[BaseModel]] = {

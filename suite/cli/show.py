@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from suite.cli.output import say, show_json, show_rows
-from suite.errors import RequestError
-from suite.text import counted, significant
+from stagebench.suite.cli.output import say, show_json, show_rows
+from stagebench.suite.errors import RequestError
+from stagebench.suite.text import counted, significant
 
 if TYPE_CHECKING:
-    from suite.analysis.roofline import Roof, Roofline
-    from suite.analysis.rows import Row
-    from suite.results.run_folder import RunFolder
+    from stagebench.suite.analysis.roofline import Roof, Roofline
+    from stagebench.suite.analysis.rows import Row
+    from stagebench.suite.results.run_folder import RunFolder
 
 UNDER_QUOTA = ". A control group limits the cores' time: the peaks, measured in a moment, are higher than what lasts"
 BOUND = ("layer", "kind", "Mflop", "MB", "flop/byte", "bound by", "best ms", "measured ms", "of best")
@@ -27,9 +27,9 @@ def show(
     full: Annotated[bool, typer.Option("--full", help="Every case with all its figures.")] = False,
 ) -> None:
     """Print who leads, as at the end of a run; of an unfinished run, the results so far."""
-    from suite.analysis.summary import summarise
-    from suite.cli.results import print_results
-    from suite.results.run_folder import RunFolder
+    from stagebench.suite.analysis.summary import summarise
+    from stagebench.suite.cli.results import print_results
+    from stagebench.suite.results.run_folder import RunFolder
 
     folder = RunFolder.open(run, None)
     if folder.about.of_comm:
@@ -47,9 +47,9 @@ def show(
 
 
 def _communication(folder: "RunFolder", json: bool) -> None:
-    from suite.analysis.comparability import FOREIGN
-    from suite.analysis.links import links
-    from suite.cli.comm_tables import show_points, show_summary
+    from stagebench.suite.analysis.comparability import FOREIGN
+    from stagebench.suite.analysis.links import links
+    from stagebench.suite.cli.comm_tables import show_points, show_summary
 
     measured = list(links(folder))
     if json:
@@ -63,8 +63,8 @@ def _communication(folder: "RunFolder", json: bool) -> None:
 
 def _show_rooflines(folder: "RunFolder", json: bool) -> None:
     """Print a table for each case with a measured peak; RequestError if there is none."""
-    from suite.analysis.roofline import of_row
-    from suite.analysis.summary import summarise
+    from stagebench.suite.analysis.roofline import of_row
+    from stagebench.suite.analysis.summary import summarise
 
     rooflines = [(row, roofline) for row in summarise(folder) if (roofline := of_row(folder.path, row))]
     if not rooflines:

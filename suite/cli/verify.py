@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from suite.cli.options import Pythons, interpreters_from, knobs_from
-from suite.cli.output import say, show_json, show_rows
-from suite.errors import StagebenchError, Unavailable
-from suite.text import without_codes
+from stagebench.suite.cli.options import Pythons, interpreters_from, knobs_from
+from stagebench.suite.cli.output import say, show_json, show_rows
+from stagebench.suite.errors import StagebenchError, Unavailable
+from stagebench.suite.text import without_codes
 
 if TYPE_CHECKING:
-    from suite.contracts.case import Case
-    from suite.proofs.make import Proofs
-    from suite.proofs.side_by_side import Proving
-    from suite.proofs.wanted import Wanted
-    from suite.results.records import Proof
-    from workloads.catalogue import Workload
+    from stagebench.suite.contracts.case import Case
+    from stagebench.suite.proofs.make import Proofs
+    from stagebench.suite.proofs.side_by_side import Proving
+    from stagebench.suite.proofs.wanted import Wanted
+    from stagebench.suite.results.records import Proof
+    from stagebench.workloads.catalogue import Workload
 
 
 NOT_MADE = ("unsupported", "unavailable")  # outcomes of cases without a proof
@@ -65,14 +65,14 @@ def verify(
     from rich.console import Console
     from rich.text import Text
 
-    from suite.plan.networks import register
-    from suite.plan.overrides import is_path
-    from suite.plugins import adapters, workloads
-    from suite.processes.interpreters import find
-    from suite.proofs.every_adapter import BEHAVIOUR, PROBES
-    from suite.proofs.make import Proofs, tuned_batch
-    from suite.proofs.side_by_side import room, share, side_by_side
-    from suite.proofs.wanted import Wanted, cases_to_verify, for_every_network
+    from stagebench.suite.plan.networks import register
+    from stagebench.suite.plan.overrides import is_path
+    from stagebench.suite.plugins import adapters, workloads
+    from stagebench.suite.processes.interpreters import find
+    from stagebench.suite.proofs.every_adapter import BEHAVIOUR, PROBES
+    from stagebench.suite.proofs.make import Proofs, tuned_batch
+    from stagebench.suite.proofs.side_by_side import room, share, side_by_side
+    from stagebench.suite.proofs.wanted import Wanted, cases_to_verify, for_every_network
 
     console, interpreters = Console(stderr=True), interpreters_from(python or [])
     networks = [register(Path(name)).name if is_path(name) else name for name in workload or []]
@@ -139,7 +139,7 @@ def _verdict(proof: "Proof") -> str:
 
 def _json(proof: "Proof") -> dict[str, Any]:
     """Return a proof as JSON, or the reason why there is none."""
-    from suite.results.records import Subject
+    from stagebench.suite.results.records import Subject
 
     if proof.outcome not in NOT_MADE:
         return proof.model_dump(mode="json")
@@ -154,17 +154,17 @@ def _reason(reason: str, number: int, seen: dict[str, int]) -> str:
 
 
 def _unproven(case: "Case", outcome: str | None, reason: str) -> "Proof":
-    from suite.proofs.make import subject
-    from suite.results.records import Proof
+    from stagebench.suite.proofs.make import subject
+    from stagebench.suite.results.records import Proof
 
     return Proof(key=None, **subject(case), passed=False, outcome=outcome, reason=reason)
 
 
 def _proving(case: "Case", workload: "Workload", maker: "Proofs", interpreters: dict[str, str]) -> "Proving[Proof]":
-    from suite.files import scratch
-    from suite.plugins import workloads
-    from suite.proofs.every_adapter import BEHAVIOUR
-    from suite.session.cases import launch_of_case
+    from stagebench.suite.files import scratch
+    from stagebench.suite.plugins import workloads
+    from stagebench.suite.proofs.every_adapter import BEHAVIOUR
+    from stagebench.suite.session.cases import launch_of_case
 
     with scratch() as folder:
         try:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from suite.contracts.case import FLOAT32, OPERATIONS, Configuration
-from suite.contracts.deep import DEEP, Between, Environ
-from suite.contracts.knobs import Knob
+from stagebench.suite.contracts.case import FLOAT32, OPERATIONS, Configuration
+from stagebench.suite.contracts.deep import DEEP, Between, Environ
+from stagebench.suite.contracts.knobs import Knob
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Backend:
 
     name: str  # "gloo"; no two adapters have backends of one name
     help: str
-    communicator: str  # "module:class" in the adapter's package: "adapters.pytorch.comm:TorchCommunicator"
+    communicator: str  # "module:class" in the adapter's package: "stagebench.adapters.pytorch.comm:TorchCommunicator"
     strategy: str  # the adapter's strategy whose environment variables and sidecars its processes get
     operations: tuple[str, ...] = OPERATIONS
     dtypes: tuple[str, ...] = (FLOAT32,)  # the types of numbers that every one of its operations can exchange
@@ -54,17 +54,19 @@ INFERENCE = "inference"  # the usual name of the strategy that infers
 class Strategy:
     """A way to spread training over devices, or to infer, as a plan names it.
 
-    `trainer` is "module:class", such as "adapters.pytorch.strategies.ddp:DDP": each rank imports it from the bundle.
+    `trainer` is "module:class", such as "stagebench.adapters.pytorch.strategies.ddp:DDP": each rank imports it from the bundle.
     """
 
     __pydantic_config__ = DEEP
 
     name: str  # for plans and records: letters, digits, ".", "_" and "-", 64 at most
-    trainer: str  # a subclass of suite.worker.trainer.Trainer; or of suite.worker.predictor.Predictor
+    trainer: (
+        str  # a subclass of stagebench.suite.worker.trainer.Trainer; or of stagebench.suite.worker.predictor.Predictor
+    )
     help: str  # a sentence for `stagebench list strategies`
     # Names of the only launchers that can start it, the first for a plan's "auto"; (): every launcher that fits `mpi`.
     launchers: tuple[str, ...] = ()
-    infers: bool = False  # True: it does not train; its passes are loads (suite.worker.pass_kinds)
+    infers: bool = False  # True: it does not train; its passes are loads (stagebench.suite.worker.pass_kinds)
     distributed: bool = True  # False: a case has one rank
     several_devices: bool = False  # True: a rank may drive several devices
     synchronous: bool = True  # its result equals one device with the joined batch; False: asynchronous, quantised, ...
@@ -81,7 +83,7 @@ class Strategy:
     microbatches: str = ""  # the knob whose value is the number of microbatches per step; "": the batch is not split
     changing_rate: bool = False  # True: the learning rate may change while it trains (`Trainer.set_learning_rate`)
     keeps_rate: str = ""  # the reason why it may not, for the refusal: "its servers update by optimisers of their own"
-    clips: bool = False  # True: it scales gradients down to a global norm (`suite.worker.contract.SGD.clip`)
+    clips: bool = False  # True: it scales gradients down to a global norm (`stagebench.suite.worker.contract.SGD.clip`)
     periodic: bool = False  # True: devices exchange once in several steps, so a short pass may contain no exchange
     # True: its ranks meet by MPI and need a launcher that provides it. The library's name, "Open MPI": the same, if no
     # mpi4py of the environment shows which library it is.
@@ -104,7 +106,9 @@ class Format:
     help: str
     kinds: tuple[str, ...] = ("folder",)  # the kinds of data sets it can hold: "folder" (of images), "arrays"
     ordered: bool = False  # True: the reader yields samples in a given order; False: it shuffles, so no pass `train`
-    scaling: str = ""  # the reason why its reader scales images unlike workloads.catalogue; "": it scales alike
+    scaling: str = (
+        ""  # the reason why its reader scales images unlike stagebench.workloads.catalogue; "": it scales alike
+    )
     whole: bool = True  # True: images are packed whole, so random crops are possible; False: packed as centre crops
 
 
@@ -120,10 +124,10 @@ class Capabilities:
     # Further precisions on one kind of device: {"cuda": ("tf32", "float16")}.
     device_precisions: dict[str, tuple[str, ...]] = field(default_factory=dict)
     tunings: tuple[str, ...] = ("default", "tuned")
-    layer_kinds: tuple[str, ...] = ()  # the kinds of workloads.kinds that it can build; (): all
+    layer_kinds: tuple[str, ...] = ()  # the kinds of stagebench.workloads.kinds that it can build; (): all
     knobs: dict[str, Knob] = field(default_factory=dict)  # its own settings, by name
     real_data: bool = True  # False: synthetic data only
-    optimisers: tuple[str, ...] = ("sgd",)  # among suite.contracts.case.OPTIMISERS
+    optimisers: tuple[str, ...] = ("sgd",)  # among stagebench.suite.contracts.case.OPTIMISERS
     # The reason why it lacks a value, by ("device", "precision", "tuning" or "optimiser"; value):
     # {("device", "cuda"): "it keeps its weights in host memory"}.
     refuses: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -159,25 +163,25 @@ class Adapter(ABC):
     for equal arguments: several commands call them, some more than once for a case.
     """
 
-    contract: int  # the version of suite.contracts.hooks that it was written for
+    contract: int  # the version of stagebench.suite.contracts.hooks that it was written for
     name: str  # in plans and records, and in `--python NAME=PATH`: no two adapters have one name
     title: str  # "PyTorch"
-    package: str  # its worker half, "adapters.pytorch": copied into its bundles, except `plugin.py`
+    package: str  # its worker half, "stagebench.adapters.pytorch": copied into its bundles, except `plugin.py`
     requires: tuple[str, ...] = ()  # modules that its interpreter must have, in addition to NumPy
     optional: tuple[str, ...] = ()  # modules that it may have; the importing code raises Unavailable without them
     environment: str | None = (
         None  # its environment's name; None: the Python that runs stagebench, if it has `requires`
     )
-    # The file of its environment's packages (suite.processes.environments), "adapters/environments/lumen.txt"; "":
+    # The file of its environment's packages (stagebench.suite.processes.environments), "adapters/environments/lumen.txt"; "":
     # `stagebench env make` cannot make it.
     requirements: str = ""
     remedy: str = ""  # the command that makes its environment, then optionally "  # " and advice
     builds_on: tuple[str, ...] = ()  # packages of other adapters that its worker half imports; the bundle has them too
     oracle: bool = False  # True: every other adapter is proven against it, in float64; exactly one adapter is
     # Phrases, upper or lower case, by which its framework reports that memory ran out; an error with one of them has
-    # the outcome `oom`. The phrases of Python, C++, CUDA and MPI are known (suite.processes.evidence).
+    # the outcome `oom`. The phrases of Python, C++, CUDA and MPI are known (stagebench.suite.processes.evidence).
     out_of_memory: tuple[str, ...] = ()
-    # Prefixes of its framework's environment variables; those of common libraries are known (suite.worker.variables).
+    # Prefixes of its framework's environment variables; those of common libraries are known (stagebench.suite.worker.variables).
     arithmetic_variables: tuple[str, ...] = ()  # they change what is computed; their values are part of a proof's key
     exchange_variables: tuple[str, ...] = ()  # they change how ranks exchange; every rank reports both groups
     other_variables: tuple[str, ...] = ()  # exceptions from both groups: they change places or numbers only

@@ -5,10 +5,10 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Self
 
-from suite.contracts.deep import Part
-from suite.worker.case_parts import ITEMSIZES, Input, Sampling, Schedule, Serving, Training
-from suite.worker.pass_kinds import LOADS, NATIVE, OFFLINE, USUAL
-from workloads.catalogue import Workload
+from stagebench.suite.contracts.deep import Part
+from stagebench.suite.worker.case_parts import ITEMSIZES, Input, Sampling, Schedule, Serving, Training
+from stagebench.suite.worker.pass_kinds import LOADS, NATIVE, OFFLINE, USUAL
+from stagebench.workloads.catalogue import Workload
 
 MOST = 10**9  # the upper bound of every count in a case
 ALL_REDUCE = "all-reduce"  # what training does with gradients
@@ -30,7 +30,7 @@ class Placement:
     devices: int = 1  # per rank, all driven by one process
     threads: int = 1  # per device
     launcher: str = AUTO  # a launcher's name, or AUTO
-    binding: str = "none"  # "none" or "cores": each rank has cores of its own (suite.worker.binding)
+    binding: str = "none"  # "none" or "cores": each rank has cores of its own (stagebench.suite.worker.binding)
     hosts: tuple[str, ...] = ()  # one for each node, in order; (): this machine, or those that the launcher chooses
     share_devices: bool = False  # True: several ranks may drive one GPU; False: that is an error
     memory_limit: int = 0  # bytes that a process of a rank or server may allocate (RLIMIT_DATA); 0: no limit

@@ -6,13 +6,13 @@ A launcher whose engine has more to report than an exit code appends messages wi
 from pathlib import Path
 from typing import NamedTuple
 
-from suite.worker.typed_json import LineCodec
+from stagebench.suite.worker.typed_json import LineCodec
 
 FILE = "engine.jsonl"
 
 
 class Begun(NamedTuple):
-    """The ranks' turn has come, and the limits of the case count (suite.contracts.launcher.Process.queues)."""
+    """The ranks' turn has come, and the limits of the case count (stagebench.suite.contracts.launcher.Process.queues)."""
 
     job: str = ""
     nodes: str = ""
@@ -21,7 +21,7 @@ class Begun(NamedTuple):
 class EngineFailed(NamedTuple):
     """Why the engine ended badly."""
 
-    kind: str  # an outcome of suite.results.records.Outcome
+    kind: str  # an outcome of stagebench.suite.results.records.Outcome
     message: str  # the reason, a complete sentence
     time_s: float  # seconds since the epoch
     certain: bool = False  # True: it caused whatever the ranks reported, as when their job was cancelled from outside

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     import typer
 
-    from suite.contracts.adapter import Adapter
-    from suite.contracts.launcher import Launcher
-    from suite.contracts.model_server import ModelServer
-    from workloads.catalogue import Workload
+    from stagebench.suite.contracts.adapter import Adapter
+    from stagebench.suite.contracts.launcher import Launcher
+    from stagebench.suite.contracts.model_server import ModelServer
+    from stagebench.workloads.catalogue import Workload
 
 PROJECT = "stagebench"
 hookspec = pluggy.HookspecMarker(PROJECT)
@@ -44,7 +44,7 @@ class Hooks:
         """Return the plugin's adapters: one instance of each, with a name that no other adapter has.
 
         Called whenever stagebench looks up adapters, several times in a process, after all plugins are loaded. Each
-        adapter's attributes are checked against `suite.contracts.adapter.Adapter`. An adapter written for an older
+        adapter's attributes are checked against `stagebench.suite.contracts.adapter.Adapter`. An adapter written for an older
         contract ends the command with a list of the necessary changes.
         """
 
@@ -53,7 +53,7 @@ class Hooks:
         """Return the plugin's launchers: one instance of each, with a name that no other launcher has.
 
         Called whenever stagebench looks up launchers, several times in a process. The attributes of each launcher are
-        checked against `suite.contracts.launcher.Launcher`.
+        checked against `stagebench.suite.contracts.launcher.Launcher`.
         """
 
     @hookspec
@@ -61,7 +61,7 @@ class Hooks:
         """Return the plugin's model servers: one instance of each, with a name that no other model server has.
 
         Called whenever stagebench looks up model servers. Attributes are checked against
-        `suite.contracts.model_server.ModelServer`.
+        `stagebench.suite.contracts.model_server.ModelServer`.
         """
 
     @hookspec
@@ -89,23 +89,23 @@ CONTRACT = 3
 
 # The present names of modules that a plugin may import, by their names in version 1.
 MOVED = {
-    "suite.adapter": "suite.contracts.adapter",
-    "suite.allocator": "suite.contracts.kernels",
-    "suite.backend": "suite.contracts.adapter",
-    "suite.case": "suite.contracts.case",
-    "suite.hooks": "suite.contracts.hooks",
-    "suite.launcher": "suite.contracts.launcher",
-    "suite.observer": "suite.session.observer",
-    "suite.attempt": "suite.processes.attempt",
-    "suite.store": "suite.results.run_folder",
-    "suite.worker.records": "suite.worker.packed_set",
+    "suite.adapter": "stagebench.suite.contracts.adapter",
+    "suite.allocator": "stagebench.suite.contracts.kernels",
+    "suite.backend": "stagebench.suite.contracts.adapter",
+    "suite.case": "stagebench.suite.contracts.case",
+    "suite.hooks": "stagebench.suite.contracts.hooks",
+    "suite.launcher": "stagebench.suite.contracts.launcher",
+    "suite.observer": "stagebench.suite.session.observer",
+    "suite.attempt": "stagebench.suite.processes.attempt",
+    "suite.store": "stagebench.suite.results.run_folder",
+    "stagebench.suite.worker.records": "stagebench.suite.worker.packed_set",
 }
 
 CHANGES = {
     2: (
-        "plugin.py: import Knob from suite.contracts.knobs; what else came from suite.adapter, suite.backend, "
-        "suite.case, suite.hooks and suite.launcher is in suite.contracts",
-        "plugin.py: the methods that took a Case take a Configuration (suite.contracts.case), which has the same "
+        "plugin.py: import Knob from stagebench.suite.contracts.knobs; what else came from suite.adapter, suite.backend, "
+        "suite.case, suite.hooks and suite.launcher is in stagebench.suite.contracts",
+        "plugin.py: the methods that took a Case take a Configuration (stagebench.suite.contracts.case), which has the same "
         "fields but those of measuring; Adam's beta 1 is `beta1`, no longer `momentum`",
         "plugin.py: `exact` is `synchronous`, `parts` is `model_parallel_size`, `companions` are `sidecars`",
         "plugin.py: in place of `trainer`, `package` names the worker half, and each Strategy its own trainer's class",
@@ -114,7 +114,7 @@ CHANGES = {
         "plugin.py: a Strategy that leaves `launchers` out is started by every launcher that fits; mpi=True wants one "
         "whose ranks meet by MPI",
         "worker.py: import Adam, Batch, Joined, Optimiser, SGD, Setup, Unavailable and Unsupported from "
-        "suite.worker.contract",
+        "stagebench.suite.worker.contract",
         "worker.py: a reader of its own is made by `make_reader`, in place of `open_input`, and has a `close`",
     ),
     3: ("worker.py: a Batch has `inputs`, in place of `images`; they may be the numbers of tokens",),

@@ -1,7 +1,7 @@
 """Knobs and variables for the vendors' kernels, cuDNN on GPUs and oneDNN on CPUs, and for the C library's allocator."""
 
-from suite.contracts.case import Configuration
-from suite.contracts.knobs import Knob, Need
+from stagebench.suite.contracts.case import Configuration
+from stagebench.suite.contracts.knobs import Knob, Need
 
 SEGMENTS = Knob(
     int,

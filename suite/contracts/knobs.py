@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from suite.contracts.deep import DEEP
+from stagebench.suite.contracts.deep import DEEP
 
 
 @dataclass(frozen=True)

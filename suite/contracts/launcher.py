@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from suite.contracts.adapter import Strategy
-from suite.contracts.case import Placement
-from suite.contracts.deep import DEEP, Environ
+from stagebench.suite.contracts.adapter import Strategy
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.contracts.deep import DEEP, Environ
 
 LIMITED = "suite/worker/memory_limit.py"  # a file of the bundle that starts another one with a memory limit
 LOGINS = "logins.jsonl"  # in the attempt's folder: one line for each of an engine's logins on other hosts that ended
@@ -27,7 +27,7 @@ class RankVariables:
 
     @property
     def environ(self) -> dict[str, str]:
-        """The variable, to be set for every rank, by which `suite.worker.ranks` knows these names."""
+        """The variable, to be set for every rank, by which `stagebench.suite.worker.ranks` knows these names."""
         return {"STAGEBENCH_RANK_VARIABLES": f"{self.rank},{self.world},{self.local_rank}"}
 
 
@@ -102,7 +102,7 @@ class Launcher(ABC):
     """A program that starts the ranks of a case. A plugin returns one instance from the hook `stagebench_launchers`.
 
     Attributes and signatures are checked when the launcher is loaded. An engine that has more to report than an exit
-    code does so with `suite.contracts.engine_messages`.
+    code does so with `stagebench.suite.contracts.engine_messages`.
     """
 
     name: str  # in plans and records: no two launchers have one name

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from suite.data.sets import SETS, home, kind_of, made, real, without_digest
-from suite.files import expanded, stands
-from suite.text import known, shown
-from suite.worker import text_files
-from suite.worker.image_folder import refuse_odd_name
-from workloads.graph import Graph
+from stagebench.suite.data.sets import SETS, home, kind_of, made, real, without_digest
+from stagebench.suite.files import expanded, stands
+from stagebench.suite.text import known, shown
+from stagebench.suite.worker import text_files
+from stagebench.suite.worker.image_folder import refuse_odd_name
+from stagebench.workloads.graph import Graph
 
 NAMES = ("synthetic", "real", *SETS)
 
@@ -66,7 +66,7 @@ def fit(data: str, dataset: str, graph: Graph, base: Path) -> Fit:
 
 def _arrays(path: Path, graph: Graph) -> tuple[int, str]:
     """Return (samples, why they do not fit the network)."""
-    from suite.worker.array_files import described
+    from stagebench.suite.worker.array_files import described
 
     shape, labels = described(str(path))
     if (1, *shape[1:]) != tuple(graph.input_shape):
@@ -79,8 +79,8 @@ def _arrays(path: Path, graph: Graph) -> tuple[int, str]:
 
 def _folder(path: Path, graph: Graph) -> tuple[int, str]:
     """Return (samples, why they do not fit the network); ValueError for a broken folder."""
-    from suite.data.decode import header, lone_class
-    from suite.worker.image_folder import listed
+    from stagebench.suite.data.decode import header, lone_class
+    from stagebench.suite.worker.image_folder import listed
 
     files, classes, _ = listed(str(path))
     first: dict[int, str] = {}  # image of each class; `stagebench data check` decodes all of them

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from suite.worker.image_folder import listed
-from suite.worker.photographs import in_rgb, naming, opened_image
+from stagebench.suite.worker.image_folder import listed
+from stagebench.suite.worker.photographs import in_rgb, naming, opened_image
 
 
 def header(path: Path) -> tuple[int, int]:

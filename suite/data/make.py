@@ -15,10 +15,10 @@ from types import ModuleType
 import numpy as np
 from PIL import Image
 
-from suite.data.sets import LOCK, Marker, Recipe, making, marker_file, marker_of
-from suite.errors import RequestError, StoreError, Unavailable
-from suite.files import write_whole
-from suite.worker.typed_json import store
+from stagebench.suite.data.sets import LOCK, Marker, Recipe, making, marker_file, marker_of
+from stagebench.suite.errors import RequestError, StoreError, Unavailable
+from stagebench.suite.files import write_whole
+from stagebench.suite.worker.typed_json import store
 
 QUALITY = 97
 

@@ -6,18 +6,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from suite.contracts.adapter import Adapter, Format
-from suite.data.sets import count, kind_of, listing, locate, making, records_place
-from suite.errors import RequestError, StagebenchError
-from suite.files import disk, write_whole
-from suite.processes.attempt import Limits
-from suite.processes.interpreters import Interpreter
-from suite.processes.single import single
-from suite.worker.job import Pack, Recipe
-from suite.worker.messages import Message, Progress
-from suite.worker.packed_set import MARKER, Marker, read_marker
-from suite.worker.typed_json import load
-from workloads.catalogue import Workload
+from stagebench.suite.contracts.adapter import Adapter, Format
+from stagebench.suite.data.sets import count, kind_of, listing, locate, making, records_place
+from stagebench.suite.errors import RequestError, StagebenchError
+from stagebench.suite.files import disk, write_whole
+from stagebench.suite.processes.attempt import Limits
+from stagebench.suite.processes.interpreters import Interpreter
+from stagebench.suite.processes.single import single
+from stagebench.suite.worker.job import Pack, Recipe
+from stagebench.suite.worker.messages import Message, Progress
+from stagebench.suite.worker.packed_set import MARKER, Marker, read_marker
+from stagebench.suite.worker.typed_json import load
+from stagebench.workloads.catalogue import Workload
 
 RECIPE = "recipe.json"  # in the folder from the start: the settings that its parts are made with
 SAMPLES_OF_A_PART = 5000

@@ -16,26 +16,26 @@ from typing import Any
 
 import numpy as np
 
-from suite.contracts import knobs
-from suite.contracts.adapter import Adapter, Format
-from suite.contracts.case import Configuration
-from suite.data.decode import header, images
-from suite.data.pack import Packing, pack
-from suite.data.sets import kind_of
-from suite.errors import RequestError, StagebenchError, Unavailable
-from suite.plugin_errors import ask
-from suite.processes.attempt import Limits
-from suite.processes.interpreters import Interpreter
-from suite.processes.single import plain, single
-from suite.text import command_line, known
-from suite.worker import text_files
-from suite.worker.array_files import loaded
-from suite.worker.image_folder import listed
-from suite.worker.job import DataSet, Read
-from suite.worker.messages import Notes, of_type
-from suite.worker.photographs import Photographs
-from suite.worker.sources import open_source
-from workloads.catalogue import Workload
+from stagebench.suite.contracts import knobs
+from stagebench.suite.contracts.adapter import Adapter, Format
+from stagebench.suite.contracts.case import Configuration
+from stagebench.suite.data.decode import header, images
+from stagebench.suite.data.pack import Packing, pack
+from stagebench.suite.data.sets import kind_of
+from stagebench.suite.errors import RequestError, StagebenchError, Unavailable
+from stagebench.suite.plugin_errors import ask
+from stagebench.suite.processes.attempt import Limits
+from stagebench.suite.processes.interpreters import Interpreter
+from stagebench.suite.processes.single import plain, single
+from stagebench.suite.text import command_line, known
+from stagebench.suite.worker import text_files
+from stagebench.suite.worker.array_files import loaded
+from stagebench.suite.worker.image_folder import listed
+from stagebench.suite.worker.job import DataSet, Read
+from stagebench.suite.worker.messages import Notes, of_type
+from stagebench.suite.worker.photographs import Photographs
+from stagebench.suite.worker.sources import open_source
+from stagebench.workloads.catalogue import Workload
 
 BATCH, READERS = 4, 2
 EVEN = BATCH * READERS  # samples of an epoch are a multiple: no reader fills its last batch from the next epoch

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from suite.contracts.adapter import Format
-from suite.errors import RequestError, Unavailable
-from suite.files import cache_root, expanded, locked, stands
-from suite.worker import array_files, text_files
-from suite.worker.job import DataSet
-from suite.worker.packed_set import read_marker
-from suite.worker.typed_json import load
-from workloads.catalogue import PHOTOGRAPHS, Workload
+from stagebench.suite.contracts.adapter import Format
+from stagebench.suite.errors import RequestError, Unavailable
+from stagebench.suite.files import cache_root, expanded, locked, stands
+from stagebench.suite.worker import array_files, text_files
+from stagebench.suite.worker.job import DataSet
+from stagebench.suite.worker.packed_set import read_marker
+from stagebench.suite.worker.typed_json import load
+from stagebench.workloads.catalogue import PHOTOGRAPHS, Workload
 
 
 class Recipe(NamedTuple):
@@ -69,7 +69,7 @@ SETS = {
 
 
 def home() -> Path:
-    """Return the folder of named sets: STAGEBENCH_DATA, else `data` in the cache (`suite.files`)."""
+    """Return the folder of named sets: STAGEBENCH_DATA, else `data` in the cache (`stagebench.suite.files`)."""
     explicit = os.environ.get("STAGEBENCH_DATA")
     return expanded(explicit).absolute() if explicit else cache_root() / "data"
 
@@ -173,7 +173,7 @@ def missing_records(data: str, source: Path, form: Format, workload: Workload) -
 
 def listing(source: Path) -> str:
     """Return 12 digits that change if samples are added, removed or change their class (array files: size or time)."""
-    from suite.worker.image_folder import listed
+    from stagebench.suite.worker.image_folder import listed
 
     if kind_of(source) == "folder":
         text = "\n".join(f"{Path(path).relative_to(source)} {label}" for path, label in listed(str(source)).files)
@@ -185,8 +185,8 @@ def listing(source: Path) -> str:
 
 def count(source: Path) -> int:
     """Return the number of samples, or of a text's tokens; ValueError or OSError for a broken file."""
-    from suite.worker.array_files import loaded
-    from suite.worker.image_folder import listed
+    from stagebench.suite.worker.array_files import loaded
+    from stagebench.suite.worker.image_folder import listed
 
     kind = kind_of(source)
     if kind == "text":

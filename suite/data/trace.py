@@ -9,8 +9,8 @@ import re
 from functools import lru_cache
 from pathlib import Path
 
-from suite.text import shown
-from suite.worker.case_parts import ARRIVALS
+from stagebench.suite.text import shown
+from stagebench.suite.worker.case_parts import ARRIVALS
 
 MOST, LONGEST_S = 1_000_000, 240.0  # queries; seconds, without any sign of progress
 DIGEST = re.compile(r"(.+)@([0-9a-f]{12})")

@@ -10,24 +10,24 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from suite.contracts import knobs
-from suite.contracts.adapter import KINDS, Adapter, Adapters, Capabilities, Format, Strategy
-from suite.contracts.case import AUTO, Case
-from suite.contracts.launcher import Launchers, starters
-from suite.data.sets import kind_of
-from suite.errors import RequestError
-from suite.plan.model import Choice, Written
-from suite.plan.model_servers import serves
-from suite.plan.problems import Problems
-from suite.plugin_errors import ask
-from suite.processes.hosts import here
-from suite.text import known
-from suite.worker.contract import Unsupported
-from suite.worker.machine import cores
-from suite.worker.pass_kinds import SERVER, TRAIN
-from suite.worker.pipeline_stages import Stage, check_blocks, stages
-from workloads.catalogue import Workload
-from workloads.graph import Graph
+from stagebench.suite.contracts import knobs
+from stagebench.suite.contracts.adapter import KINDS, Adapter, Adapters, Capabilities, Format, Strategy
+from stagebench.suite.contracts.case import AUTO, Case
+from stagebench.suite.contracts.launcher import Launchers, starters
+from stagebench.suite.data.sets import kind_of
+from stagebench.suite.errors import RequestError
+from stagebench.suite.plan.model import Choice, Written
+from stagebench.suite.plan.model_servers import serves
+from stagebench.suite.plan.problems import Problems
+from stagebench.suite.plugin_errors import ask
+from stagebench.suite.processes.hosts import here
+from stagebench.suite.text import known
+from stagebench.suite.worker.contract import Unsupported
+from stagebench.suite.worker.machine import cores
+from stagebench.suite.worker.pass_kinds import SERVER, TRAIN
+from stagebench.suite.worker.pipeline_stages import Stage, check_blocks, stages
+from stagebench.workloads.catalogue import Workload
+from stagebench.workloads.graph import Graph
 
 # By the values of `Strategy.cut`: each raises Unsupported for a network that cannot be cut into that number of parts.
 INTO_STAGES: dict[str, Callable[[Graph, int], list[Stage]]] = {
@@ -36,7 +36,9 @@ INTO_STAGES: dict[str, Callable[[Graph, int], list[Stage]]] = {
 }
 CUTS: dict[str, Callable[[Graph, int], object]] = {**INTO_STAGES, "branches": check_blocks}
 FILES, BEST = "files", "best"  # formats of every adapter
-Missing = Callable[[str, Path, Format, Workload], str | None]  # suite.data.sets.missing_records, perhaps cached
+Missing = Callable[
+    [str, Path, Format, Workload], str | None
+]  # stagebench.suite.data.sets.missing_records, perhaps cached
 
 
 @dataclass

@@ -5,16 +5,16 @@ from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
-from suite.contracts import knobs
-from suite.contracts.adapter import Adapter, Backend
-from suite.contracts.case import ALL_REDUCE, FLOAT32, OPERATIONS, Case, Collective, Placement
-from suite.contracts.launcher import starters
-from suite.errors import RequestError
-from suite.plan.resolve import Resolved
-from suite.plugins import adapters, launchers
-from suite.processes.interpreters import Needs
-from suite.worker.case_parts import ITEMSIZES, Sampling
-from workloads.catalogue import Workload
+from stagebench.suite.contracts import knobs
+from stagebench.suite.contracts.adapter import Adapter, Backend
+from stagebench.suite.contracts.case import ALL_REDUCE, FLOAT32, OPERATIONS, Case, Collective, Placement
+from stagebench.suite.contracts.launcher import starters
+from stagebench.suite.errors import RequestError
+from stagebench.suite.plan.resolve import Resolved
+from stagebench.suite.plugins import adapters, launchers
+from stagebench.suite.processes.interpreters import Needs
+from stagebench.suite.worker.case_parts import ITEMSIZES, Sampling
+from stagebench.workloads.catalogue import Workload
 
 TIME_LIMIT = 1800.0  # seconds of a case, at least
 SAMPLED = 3.0  # times the seconds asked for: a warm-up, and a last block of samples as long as all before it

@@ -20,11 +20,20 @@ from pydantic import (
     create_model,
 )
 
-from suite.plan.problems import KeyPath
-from suite.processes.hosts import refused
-from suite.text import known
-from suite.worker.case_parts import DECAYS, FLOORS, MOST_WORKERS, Input, Sampling, Schedule, Serving, Training
-from suite.worker.pass_kinds import NAMES, USUAL
+from stagebench.suite.plan.problems import KeyPath
+from stagebench.suite.processes.hosts import refused
+from stagebench.suite.text import known
+from stagebench.suite.worker.case_parts import (
+    DECAYS,
+    FLOORS,
+    MOST_WORKERS,
+    Input,
+    Sampling,
+    Schedule,
+    Serving,
+    Training,
+)
+from stagebench.suite.worker.pass_kinds import NAMES, USUAL
 
 MOST_RANKS = 1024  # on one node: a larger number was meant for all nodes together
 MOST_READERS = 1024  # of a rank
@@ -87,7 +96,7 @@ class Block(Strict):
     strategy: Swept[Word] = []
     workload: Swept[Word] = []
     data: Swept[Word] = ["synthetic"]
-    batch: Swept[Batch] = [8]  # a table by workload becomes a block for each of them (suite.plan.read)
+    batch: Swept[Batch] = [8]  # a table by workload becomes a block for each of them (stagebench.suite.plan.read)
     scaling: Swept[Literal["weak", "strong"]] = ["weak"]  # "strong": the batch is that of all devices together
     nodes: Swept[Count] = [1]
     ranks: Swept[RanksOfNode] = [1]

@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from suite.contracts.case import Case
-from suite.contracts.model_server import INPROCESS, ModelServer
-from suite.plan.model import Choice
-from suite.text import known, shown
-from suite.worker.case_parts import Serving
-from suite.worker.pass_kinds import SERVER
-from suite.worker.protocols import GRPC
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.contracts.model_server import INPROCESS, ModelServer
+from stagebench.suite.plan.model import Choice
+from stagebench.suite.text import known, shown
+from stagebench.suite.worker.case_parts import Serving
+from stagebench.suite.worker.pass_kinds import SERVER
+from stagebench.suite.worker.protocols import GRPC
 
 # Of HTTP without TLS: a host, a port, and a path that others are appended to.
 ADDRESS = re.compile(r"http://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\])(:(?P<port>[0-9]{1,5}))?(/[^?#\s]*)?", re.ASCII)

@@ -2,7 +2,7 @@
 
 A Python file uses the builder and defines `network()`, which returns it, or a variable `graph`:
 
-    from workloads.build import Builder
+    from stagebench.workloads.build import Builder
 
     def network():
         b = Builder("mine", (3, 32, 32), 10)
@@ -10,8 +10,8 @@ A Python file uses the builder and defines `network()`, which returns it, or a v
         b.head(b.dense("fc", b.flatten("flat", x), 10))
         return b
 
-It may define the other fields of `workloads.catalogue.Workload`: optimiser, dataset, proof_batch, proof_lr, source,
-preprocessing. A JSON file is what `workloads.graph.Graph.to_dict` writes.
+It may define the other fields of `stagebench.workloads.catalogue.Workload`: optimiser, dataset, proof_batch, proof_lr, source,
+preprocessing. A JSON file is what `stagebench.workloads.graph.Graph.to_dict` writes.
 """
 
 import json
@@ -24,18 +24,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from suite import plugins
-from suite.contracts.case import Case
-from suite.contracts.hooks import hookimpl
-from suite.errors import RequestError, StoreError
-from suite.files import expanded, file_name, stands
-from suite.plan.overrides import is_path
-from suite.plan.read import LARGEST, Plan
-from suite.plugin_errors import check_declared
-from suite.text import cut, shown
-from workloads.build import Builder
-from workloads.catalogue import Optimiser, Workload
-from workloads.graph import Graph
+from stagebench.suite import plugins
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.contracts.hooks import hookimpl
+from stagebench.suite.errors import RequestError, StoreError
+from stagebench.suite.files import expanded, file_name, stands
+from stagebench.suite.plan.overrides import is_path
+from stagebench.suite.plan.read import LARGEST, Plan
+from stagebench.suite.plugin_errors import check_declared
+from stagebench.suite.text import cut, shown
+from stagebench.workloads.build import Builder
+from stagebench.workloads.catalogue import Optimiser, Workload
+from stagebench.workloads.graph import Graph
 
 OF_A_NETWORK = "remove it: all but roofs and predictions do without it"
 LONGEST = 500  # characters of an error in a file
@@ -95,7 +95,9 @@ def register(file: Path) -> Workload:
 def read(file: Path) -> Workload:
     """Read the network of a file as a workload; RequestError names the place of an error in it."""
     if not stands(file) or not file.is_file():
-        raise RequestError(f"there is no file {file}; name a Python file that uses workloads.build, or a JSON graph")
+        raise RequestError(
+            f"there is no file {file}; name a Python file that uses stagebench.workloads.build, or a JSON graph"
+        )
     fields = _from_json(file) if file.suffix == ".json" else _from_python(file)
     graph = fields.pop("graph")
     if not isinstance(graph.name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", graph.name):

@@ -13,16 +13,16 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from suite.contracts.adapter import Adapter, Adapters, Strategy
-from suite.contracts.case import FLOAT32
-from suite.errors import RequestError
-from suite.plan.model import LONGEST_TITLE, SECTIONS, Block
-from suite.plan.overrides import from_here, value_of
-from suite.plan.problems import KeyPath
-from suite.plan.read import Plan, parse
-from suite.plan.text import key_text, rows, table_text, value_text
-from suite.text import cut
-from suite.worker.case_parts import Sampling
+from stagebench.suite.contracts.adapter import Adapter, Adapters, Strategy
+from stagebench.suite.contracts.case import FLOAT32
+from stagebench.suite.errors import RequestError
+from stagebench.suite.plan.model import LONGEST_TITLE, SECTIONS, Block
+from stagebench.suite.plan.overrides import from_here, value_of
+from stagebench.suite.plan.problems import KeyPath
+from stagebench.suite.plan.read import Plan, parse
+from stagebench.suite.plan.text import key_text, rows, table_text, value_text
+from stagebench.suite.text import cut
+from stagebench.suite.worker.case_parts import Sampling
 
 PLACED = ("nodes", "ranks", "devices")  # keys that decide the strategy, with the adapter
 Values = Mapping[str, list[Any]]  # of keys of a plan

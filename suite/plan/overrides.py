@@ -14,13 +14,13 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from suite.data.compatibility import NAMES
-from suite.errors import RequestError
-from suite.files import expanded, stands
-from suite.plan.model import SECTIONS, Block
-from suite.plan.problems import KeyPath
-from suite.plan.text import Table, values_of
-from suite.text import known, shown
+from stagebench.suite.data.compatibility import NAMES
+from stagebench.suite.errors import RequestError
+from stagebench.suite.files import expanded, stands
+from stagebench.suite.plan.model import SECTIONS, Block
+from stagebench.suite.plan.problems import KeyPath
+from stagebench.suite.plan.text import Table, values_of
+from stagebench.suite.text import known, shown
 
 TABLE = "overrides"
 OF_A_SCALE = {"batch": ("divide_batch", "multiply_batch"), "device": ("device",)}  # a scale's keys for a block's

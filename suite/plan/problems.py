@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from suite.errors import RequestError
+from stagebench.suite.errors import RequestError
 
 MOST_LISTED = 50  # problems that a message lists
 KeyPath = tuple[str | int, ...]  # ("cases", 0, "ranks", 1)

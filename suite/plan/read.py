@@ -10,14 +10,14 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from suite.errors import RequestError
-from suite.files import stands
-from suite.plan import overrides
-from suite.plan.model import MOST_CASES, SECTIONS, TABLES, Block, Heading, Scale, ScaleBlock, Written
-from suite.plan.problems import KeyPath, Lines, Problems
-from suite.plan.text import Table, rows, value_text, values_of
-from suite.text import known, shown
-from suite.worker.case_parts import Sampling, Training
+from stagebench.suite.errors import RequestError
+from stagebench.suite.files import stands
+from stagebench.suite.plan import overrides
+from stagebench.suite.plan.model import MOST_CASES, SECTIONS, TABLES, Block, Heading, Scale, ScaleBlock, Written
+from stagebench.suite.plan.problems import KeyPath, Lines, Problems
+from stagebench.suite.plan.text import Table, rows, value_text, values_of
+from stagebench.suite.text import known, shown
+from stagebench.suite.worker.case_parts import Sampling, Training
 
 LARGEST = 1 << 22  # bytes of a plan or a network's file: any content of this size is read in seconds
 BYTES = "should be a number of bytes, or one with a unit, such as '8 GiB'"
@@ -35,7 +35,7 @@ TOP_KEYS = ("name", "title", "most_cases", "defaults", "sampling", "training", "
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan as read; `suite.plan.resolve` makes cases of it, or reports all its problems."""
+    """A plan as read; `stagebench.suite.plan.resolve` makes cases of it, or reports all its problems."""
 
     name: str
     title: str
@@ -49,7 +49,7 @@ class Plan:
     most_cases: int = MOST_CASES  # beyond it the plan is refused
     scale: Scale | None = None  # the applied one
     profile: str | None = None  # its name
-    networks: tuple[str, ...] = ()  # names of the networks from files; see suite.plan.networks
+    networks: tuple[str, ...] = ()  # names of the networks from files; see stagebench.suite.plan.networks
 
     def scaled(self, name: str) -> "Plan":
         """Return the plan under one of its scales; RequestError for an unknown name."""
@@ -61,7 +61,7 @@ class Plan:
 
 def ready_made() -> dict[str, Path]:
     """Return the plans that come with stagebench, by name."""
-    folder = Path(str(resources.files("suite"))) / "plans"
+    folder = Path(str(resources.files("stagebench.suite"))) / "plans"
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 

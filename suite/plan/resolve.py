@@ -5,26 +5,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from suite.contracts import knobs
-from suite.contracts.adapter import Adapters, Strategy
-from suite.contracts.case import AUTO, Case, Placement, check_counts, optimiser_settings
-from suite.contracts.launcher import Launchers, starters
-from suite.contracts.model_server import INPROCESS
-from suite.data.compatibility import Fit, fit
-from suite.data.sets import missing_records
-from suite.data.trace import arrival_times, with_digest
-from suite.errors import RequestError
-from suite.files import expanded
-from suite.plan.checks import Names, check_placement, format_of, hosts_of, refusal, refused_format
-from suite.plan.model import WHOLE, Choice, choices, count
-from suite.plan.model_servers import one_a_host, one_at_a_time, server_problems, serving_of
-from suite.plan.read import Plan
-from suite.plugins import graph_of, model_servers
-from suite.processes.hosts import here
-from suite.text import chosen, known, shown
-from suite.worker.case_parts import ARRIVALS, FLOORS, ROUNDS, Input, Schedule, Serving, Training
-from suite.worker.pass_kinds import BY_NAME, NAMES, NATIVE, OFFLINE, PASS_KINDS, TRAIN, USUAL, USUAL_LOADS
-from workloads.catalogue import Workload
+from stagebench.suite.contracts import knobs
+from stagebench.suite.contracts.adapter import Adapters, Strategy
+from stagebench.suite.contracts.case import AUTO, Case, Placement, check_counts, optimiser_settings
+from stagebench.suite.contracts.launcher import Launchers, starters
+from stagebench.suite.contracts.model_server import INPROCESS
+from stagebench.suite.data.compatibility import Fit, fit
+from stagebench.suite.data.sets import missing_records
+from stagebench.suite.data.trace import arrival_times, with_digest
+from stagebench.suite.errors import RequestError
+from stagebench.suite.files import expanded
+from stagebench.suite.plan.checks import Names, check_placement, format_of, hosts_of, refusal, refused_format
+from stagebench.suite.plan.model import WHOLE, Choice, choices, count
+from stagebench.suite.plan.model_servers import one_a_host, one_at_a_time, server_problems, serving_of
+from stagebench.suite.plan.read import Plan
+from stagebench.suite.plugins import graph_of, model_servers
+from stagebench.suite.processes.hosts import here
+from stagebench.suite.text import chosen, known, shown
+from stagebench.suite.worker.case_parts import ARRIVALS, FLOORS, ROUNDS, Input, Schedule, Serving, Training
+from stagebench.suite.worker.pass_kinds import BY_NAME, NAMES, NATIVE, OFFLINE, PASS_KINDS, TRAIN, USUAL, USUAL_LOADS
+from stagebench.workloads.catalogue import Workload
 
 # The keys of a choice that a case has unchanged.
 COPIED = ("precision", "tuning", "clip_norm", "straggler", "seed", "readers", "time_limit", "silence_limit")
@@ -223,7 +223,7 @@ class _Maker(Names):
         batch: int = choice["batch"]
         if choice["batch"] == WHOLE:
             samples = self.fit(choice).samples
-            batch = samples - round(samples * self.plan.training.held_out)  # as suite.worker.sources cuts
+            batch = samples - round(samples * self.plan.training.held_out)  # as stagebench.suite.worker.sources cuts
         elif choice["scaling"] == "weak":
             return batch
         return max(1, batch // devices)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import date, time
 from typing import Any
 
-from suite.contracts.case import Case
-from suite.plan.model import MOST_CASES, SWEPT
-from suite.worker.pass_kinds import TRAIN
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.plan.model import MOST_CASES, SWEPT
+from stagebench.suite.worker.pass_kinds import TRAIN
 
 Table = dict[str, Any]  # of a TOML text
 USUAL = Case("", "", "")

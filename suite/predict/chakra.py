@@ -8,11 +8,11 @@ the simulator.
 
 from pathlib import Path
 
-from suite.errors import RequestError
-from suite.files import write_whole
-from suite.predict.prediction import timeline
-from suite.predict.scenario import Scenario
-from suite.predict.timeline import INPUT, MESSAGE, Span
+from stagebench.suite.errors import RequestError
+from stagebench.suite.files import write_whole
+from stagebench.suite.predict.prediction import timeline
+from stagebench.suite.predict.scenario import Scenario
+from stagebench.suite.predict.timeline import INPUT, MESSAGE, Span
 
 VERSION = "0.0.4"  # of the schema
 COMPUTATION, COLLECTIVE = 4, 7  # NodeType

@@ -19,10 +19,10 @@ Where p is no power of 2, doubling and halving first fold the other ranks in and
 import math
 from dataclasses import dataclass, replace
 
-from suite.analysis.links import Fit
-from suite.analysis.stats import student_t
-from suite.errors import RequestError
-from suite.text import known
+from stagebench.suite.analysis.links import Fit
+from stagebench.suite.analysis.stats import student_t
+from stagebench.suite.errors import RequestError
+from stagebench.suite.text import known
 
 MOST_ERROR = 0.9  # of a link or a device of which nearly nothing is known
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from suite.predict.collectives import Cost
-from suite.predict.scenario import LayerCost, Layers, Scenario
-from suite.predict.timeline import INPUT, MESSAGE, Timeline
+from stagebench.suite.predict.collectives import Cost
+from stagebench.suite.predict.scenario import LayerCost, Layers, Scenario
+from stagebench.suite.predict.timeline import INPUT, MESSAGE, Timeline
 
 FIRST_BUCKET, BUCKET = 2**20, 25 * 2**20  # bytes; PyTorch's defaults
 OVERLAPPING = ("wfbp", "buckets", "merged", "priority")
@@ -20,7 +20,7 @@ Message = tuple[int, ...]
 
 
 def messages(schedule: str, layers: Sequence[LayerCost], cost: Cost) -> list[Message]:
-    """Return the messages of a schedule (suite.predict.scenario.SCHEDULES); `cost` is that of one message."""
+    """Return the messages of a schedule (stagebench.suite.predict.scenario.SCHEDULES); `cost` is that of one message."""
     sent = [index for index, layer in enumerate(layers) if layer.bytes]
     if schedule == "fused":
         return [tuple(sent)] if sent else []

@@ -11,19 +11,19 @@ from fractions import Fraction
 from itertools import pairwise
 from statistics import fmean
 
-from suite.analysis.rows import Row
-from suite.analysis.scaling import microbatches_per_stage
-from suite.errors import RequestError
-from suite.plan.networks import network_of
-from suite.predict.collectives import MOST_ERROR, KnownLink, Link, Network
-from suite.predict.pipeline import Pipelines, strategy_of
-from suite.predict.prediction import ASSUMED, Asked, timeline
-from suite.predict.scenario import LayerCost, Layers, Scenario, activations, multiplications, tied
-from suite.predict.series import Series
-from suite.results.run_folder import RunFolder
-from suite.worker.contract import Unsupported
-from suite.worker.pass_kinds import STAGED
-from workloads.graph import Graph
+from stagebench.suite.analysis.rows import Row
+from stagebench.suite.analysis.scaling import microbatches_per_stage
+from stagebench.suite.errors import RequestError
+from stagebench.suite.plan.networks import network_of
+from stagebench.suite.predict.collectives import MOST_ERROR, KnownLink, Link, Network
+from stagebench.suite.predict.pipeline import Pipelines, strategy_of
+from stagebench.suite.predict.prediction import ASSUMED, Asked, timeline
+from stagebench.suite.predict.scenario import LayerCost, Layers, Scenario, activations, multiplications, tied
+from stagebench.suite.predict.series import Series
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.worker.contract import Unsupported
+from stagebench.suite.worker.pass_kinds import STAGED
+from stagebench.workloads.graph import Graph
 
 HALVINGS = 60  # of an interval in which a value is looked for: to the end of a float's digits
 LEAST = 1e-6  # of a stage's own seconds: it computes all but nothing

@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from suite.analysis.links import fitted
-from suite.analysis.rows import Row
-from suite.analysis.scaling import shared
-from suite.analysis.summary import summarise
-from suite.contracts.case import Case
-from suite.errors import RequestError
-from suite.plan.networks import network_of
-from suite.predict.collectives import MOST_ERROR, Cost, KnownLink, Network, of_fit
-from suite.predict.fit_stages import fit_stages
-from suite.predict.prediction import ASSUMED, Answer, Asked, predict
-from suite.predict.scenario import (
+from stagebench.suite.analysis.links import fitted
+from stagebench.suite.analysis.rows import Row
+from stagebench.suite.analysis.scaling import shared
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.errors import RequestError
+from stagebench.suite.plan.networks import network_of
+from stagebench.suite.predict.collectives import MOST_ERROR, Cost, KnownLink, Network, of_fit
+from stagebench.suite.predict.fit_stages import fit_stages
+from stagebench.suite.predict.prediction import ASSUMED, Answer, Asked, predict
+from stagebench.suite.predict.scenario import (
     BACKWARD,
     EVEN,
     SCHEDULES,
@@ -29,9 +29,9 @@ from suite.predict.scenario import (
     by_arithmetic,
     joined,
 )
-from suite.predict.series import Series, exchange_of, lacks, series_of, unlike
-from suite.results.run_folder import RunFolder
-from suite.worker.pass_kinds import COMPUTE_ONLY, NATIVE
+from stagebench.suite.predict.series import Series, exchange_of, lacks, series_of, unlike
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.worker.pass_kinds import COMPUTE_ONLY, NATIVE
 
 SAME = 1e-3  # of an iteration: schedules that differ by less are equally near
 MOST_INTERFERENCE = 1.0  # an exchange can stop computing, not more

@@ -13,17 +13,17 @@ from itertools import pairwise
 
 import numpy as np
 
-from suite import plugins
-from suite.contracts.adapter import Strategy
-from suite.contracts.case import Configuration
-from suite.errors import RequestError
-from suite.plan.checks import INTO_STAGES
-from suite.predict.collectives import Link
-from suite.predict.data_parallel import INTERFERENCE
-from suite.predict.scenario import LayerCost, Layers, Scenario
-from suite.predict.timeline import INPUT, MESSAGE, Timeline
-from suite.worker.contract import Unsupported
-from workloads.graph import Graph
+from stagebench.suite import plugins
+from stagebench.suite.contracts.adapter import Strategy
+from stagebench.suite.contracts.case import Configuration
+from stagebench.suite.errors import RequestError
+from stagebench.suite.plan.checks import INTO_STAGES
+from stagebench.suite.predict.collectives import Link
+from stagebench.suite.predict.data_parallel import INTERFERENCE
+from stagebench.suite.predict.scenario import LayerCost, Layers, Scenario
+from stagebench.suite.predict.timeline import INPUT, MESSAGE, Timeline
+from stagebench.suite.worker.contract import Unsupported
+from stagebench.workloads.graph import Graph
 
 
 def pipeline(scenario: Scenario, ranks: int) -> Timeline:

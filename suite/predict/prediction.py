@@ -6,13 +6,13 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from suite.analysis.stats import Interval
-from suite.errors import RequestError
-from suite.predict.collectives import FLAT, Network
-from suite.predict.data_parallel import data_parallel
-from suite.predict.pipeline import Pipelines, pipeline
-from suite.predict.scenario import EVEN, SCHEDULES, Scenario
-from suite.predict.timeline import Timeline
+from stagebench.suite.analysis.stats import Interval
+from stagebench.suite.errors import RequestError
+from stagebench.suite.predict.collectives import FLAT, Network
+from stagebench.suite.predict.data_parallel import data_parallel
+from stagebench.suite.predict.pipeline import Pipelines, pipeline
+from stagebench.suite.predict.scenario import EVEN, SCHEDULES, Scenario
+from stagebench.suite.predict.timeline import Timeline
 
 MOST = 1_000_000  # ranks
 NOTHING = 1e-9  # of an iteration: what sums of floats differ by

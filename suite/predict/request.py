@@ -8,17 +8,17 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
-from suite.analysis.links import links
-from suite.contracts.case import ALL_REDUCE
-from suite.errors import RequestError
-from suite.plan.networks import read as read_network
-from suite.plan.overrides import is_path, value_of
-from suite.plan.text import values_of
-from suite.plugins import workloads
-from suite.predict.collectives import FREE, KnownLink, Link, Network, of_fit, positive
-from suite.predict.from_run import asked_of
-from suite.predict.prediction import ASSUMED, Answer, Asked
-from suite.predict.scenario import (
+from stagebench.suite.analysis.links import links
+from stagebench.suite.contracts.case import ALL_REDUCE
+from stagebench.suite.errors import RequestError
+from stagebench.suite.plan.networks import read as read_network
+from stagebench.suite.plan.overrides import is_path, value_of
+from stagebench.suite.plan.text import values_of
+from stagebench.suite.plugins import workloads
+from stagebench.suite.predict.collectives import FREE, KnownLink, Link, Network, of_fit, positive
+from stagebench.suite.predict.from_run import asked_of
+from stagebench.suite.predict.prediction import ASSUMED, Answer, Asked
+from stagebench.suite.predict.scenario import (
     EVEN,
     MODEL_ERROR,
     SCHEDULES,
@@ -29,10 +29,10 @@ from suite.predict.scenario import (
     by_arithmetic,
     joined,
 )
-from suite.results.records import COMM
-from suite.results.run_folder import RunFolder
-from suite.results.stored import text_of
-from suite.text import chosen, counted, known, shown
+from stagebench.suite.results.records import COMM
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.results.stored import text_of
+from stagebench.suite.text import chosen, counted, known, shown
 
 OF_A_RUN = ("layers", "batch", "rate", "spread", "read_rate", "readers", "jitter")  # keys whose values a run knows
 PIPELINE: dict[str, Any] = {

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from suite.analysis.stats import Values
-from suite.errors import RequestError
-from suite.predict.collectives import Network, not_negative, positive
-from suite.text import known
-from suite.worker.pipeline_stages import crossing
-from workloads.graph import Graph, size
+from stagebench.suite.analysis.stats import Values
+from stagebench.suite.errors import RequestError
+from stagebench.suite.predict.collectives import Network, not_negative, positive
+from stagebench.suite.text import known
+from stagebench.suite.worker.pipeline_stages import crossing
+from stagebench.workloads.graph import Graph, size
 
 # Backward multiplies twice: for the gradient of the weights and for that of the input, which the first layer needs not.
 BACKWARD = 2.0

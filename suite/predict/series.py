@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from suite.analysis.budget import Budget
-from suite.analysis.comparability import DISQUALIFYING, SHARED_GPUS
-from suite.analysis.rows import Row
-from suite.analysis.scaling import alike, held_whole, in_parts, microbatches_per_stage, placed, trainings
-from suite.analysis.stats import Interval
-from suite.contracts.case import Case
-from suite.plan.checks import INTO_STAGES
-from suite.predict.collectives import MOST_ERROR
-from suite.predict.pipeline import strategy_of
-from suite.predict.prediction import Asked
-from suite.predict.scenario import MODEL_ERROR, Scenario
-from suite.text import grouped
+from stagebench.suite.analysis.budget import Budget
+from stagebench.suite.analysis.comparability import DISQUALIFYING, SHARED_GPUS
+from stagebench.suite.analysis.rows import Row
+from stagebench.suite.analysis.scaling import alike, held_whole, in_parts, microbatches_per_stage, placed, trainings
+from stagebench.suite.analysis.stats import Interval
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.plan.checks import INTO_STAGES
+from stagebench.suite.predict.collectives import MOST_ERROR
+from stagebench.suite.predict.pipeline import strategy_of
+from stagebench.suite.predict.prediction import Asked
+from stagebench.suite.predict.scenario import MODEL_ERROR, Scenario
+from stagebench.suite.text import grouped
 
 # Marks of interest to a reader.
 TELLING = ("no proof", "trend", "other machine", "disturbed", "GPU throttled", "CPU quota", "large residual")

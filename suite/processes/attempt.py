@@ -13,18 +13,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from suite.contracts.engine_messages import CODEC, FILE, EngineMessage, OomKills
-from suite.contracts.launcher import LOGINS, Process
-from suite.files import disk, free, probe
-from suite.processes.evidence import Evidence, by_host, lost_logins
-from suite.processes.group import Group
-from suite.processes.mailbox import LineReader, Mailbox
-from suite.processes.outcome import judge
-from suite.processes.watchdog import Limits, Watchdog
-from suite.text import plain
-from suite.worker.guard import oom_kills
-from suite.worker.messages import Joined, Message, Waiting, of_type
-from suite.worker.turns import PIPE
+from stagebench.suite.contracts.engine_messages import CODEC, FILE, EngineMessage, OomKills
+from stagebench.suite.contracts.launcher import LOGINS, Process
+from stagebench.suite.files import disk, free, probe
+from stagebench.suite.processes.evidence import Evidence, by_host, lost_logins
+from stagebench.suite.processes.group import Group
+from stagebench.suite.processes.mailbox import LineReader, Mailbox
+from stagebench.suite.processes.outcome import judge
+from stagebench.suite.processes.watchdog import Limits, Watchdog
+from stagebench.suite.text import plain
+from stagebench.suite.worker.guard import oom_kills
+from stagebench.suite.worker.messages import Joined, Message, Waiting, of_type
+from stagebench.suite.worker.turns import PIPE
 
 __all__ = ["Attempt", "Limits", "Measuring", "OnMessage", "Sent", "in_one_go", "run", "running"]
 
@@ -161,7 +161,7 @@ def received(mailbox: Mailbox, watchdog: Watchdog, on_message: OnMessage) -> dic
 
 
 class Pipes:
-    """The pipes through which ranks on this machine learn that it is their turn (suite.worker.turns), one a rank."""
+    """The pipes through which ranks on this machine learn that it is their turn (stagebench.suite.worker.turns), one a rank."""
 
     def __init__(self, folder: Path, ranks: int) -> None:
         """Make none if the folder's file system has no pipes, and then no rank waits for a turn."""

@@ -3,6 +3,7 @@
     BUNDLE/
       bundle.json      the adapter, and the digest of every file
       __main__.py      so that `python BUNDLE JOB` starts the worker
+      stagebench.py    so that `stagebench.suite` is the folder next to it
       suite/worker/    the worker half
       workloads/
       adapters/NAME/   the adapter's package, without its plugin.py, and those that it builds on
@@ -20,14 +21,14 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-import suite.worker
-import workloads
-from suite.contracts.adapter import Adapter
-from suite.contracts.launcher import LIMITED
-from suite.contracts.model_server import ModelServer
-from suite.errors import RequestError
-from suite.files import ROOM, disk
-from suite.worker.variables import THREADS
+import stagebench.suite.worker
+import stagebench.workloads
+from stagebench.suite.contracts.adapter import Adapter
+from stagebench.suite.contracts.launcher import LIMITED
+from stagebench.suite.contracts.model_server import ModelServer
+from stagebench.suite.errors import RequestError
+from stagebench.suite.files import ROOM, disk
+from stagebench.suite.worker.variables import THREADS
 
 FORMAT = 1
 
@@ -96,10 +97,14 @@ def script(interpreter: Path, bundle: Path, tokens: tuple[str, ...], memory_limi
 
 def sources(adapter: Adapter | ModelServer) -> dict[str, Path]:
     """Every file of the bundle: its name there, and where it comes from."""
-    suite_folder, worker = Path(suite.__file__).parent, Path(suite.worker.__file__).parent
-    found = {"__main__.py": worker / "__main__.py", "suite/__init__.py": suite_folder / "__init__.py"}
+    suite_folder, worker = Path(stagebench.suite.__file__).parent, Path(stagebench.suite.worker.__file__).parent
+    found = {
+        "__main__.py": worker / "__main__.py",
+        "stagebench.py": Path(stagebench.__file__),
+        "suite/__init__.py": suite_folder / "__init__.py",
+    }
     found.update(below("suite/worker", worker))
-    found.update(below("workloads", Path(workloads.__file__).parent))
+    found.update(below("workloads", Path(stagebench.workloads.__file__).parent))
     found.update(own_sources(adapter))
     return dict(sorted(found.items()))
 
@@ -110,9 +115,10 @@ def own_sources(adapter: Adapter | ModelServer) -> Iterator[tuple[str, Path]]:
     The worker is not imported.
     """
     for package in (adapter.package, *adapter.builds_on):
-        names = package.split(".")
+        top = "stagebench." if package.startswith("stagebench.") else ""  # its folders are next to stagebench.py
+        names = package.removeprefix(top).split(".")
         for depth in range(1, len(names)):
-            init = located(adapter, ".".join(names[:depth])) / "__init__.py"
+            init = located(adapter, top + ".".join(names[:depth])) / "__init__.py"
             if init.is_file():  # a namespace package has none
                 yield "/".join((*names[:depth], "__init__.py")), init
         path, place = "/".join(names), located(adapter, package)

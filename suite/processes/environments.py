@@ -24,14 +24,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from suite import __version__
-from suite.errors import RequestError, StagebenchError, Unavailable
-from suite.files import expanded, free, locked, real, write_whole
-from suite.plugins import adapters, launchers, model_servers
-from suite.processes.interpreters import MADE, Probe, examine, made_folder
-from suite.processes.query import inherited
-from suite.text import chosen
-from suite.worker.typed_json import from_json
+from stagebench.suite import __version__
+from stagebench.suite.errors import RequestError, StagebenchError, Unavailable
+from stagebench.suite.files import expanded, free, locked, real, write_whole
+from stagebench.suite.plugins import adapters, launchers, model_servers
+from stagebench.suite.processes.interpreters import MADE, Probe, examine, made_folder
+from stagebench.suite.processes.query import inherited
+from stagebench.suite.text import chosen
+from stagebench.suite.worker.typed_json import from_json
 
 HEAD = re.compile(r"^# /// environment\n((?:#.*\n)+?)# ///$", re.MULTILINE)
 # uv reads variables of its own; pip's, by which a person named mirrors and folders of wheels, hold for both.

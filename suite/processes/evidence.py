@@ -14,14 +14,14 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from suite.contracts.engine_messages import EngineMessage, OomKills
-from suite.contracts.launcher import LOGINS, FailurePatterns, Process, sidecar_name
-from suite.processes.group import Death
-from suite.processes.mailbox import LineReader
-from suite.processes.watchdog import Stopped
-from suite.text import plain
-from suite.worker.guard import control_groups, lines_of
-from suite.worker.messages import Hello, Message, of_type
+from stagebench.suite.contracts.engine_messages import EngineMessage, OomKills
+from stagebench.suite.contracts.launcher import LOGINS, FailurePatterns, Process, sidecar_name
+from stagebench.suite.processes.group import Death
+from stagebench.suite.processes.mailbox import LineReader
+from stagebench.suite.processes.watchdog import Stopped
+from stagebench.suite.text import plain
+from stagebench.suite.worker.guard import control_groups, lines_of
+from stagebench.suite.worker.messages import Hello, Message, of_type
 
 WINDOW = 65536  # bytes of a log's end that are read
 WIDTH = 300  # characters of a line that are kept
@@ -30,7 +30,7 @@ NO_ANSWER = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signa
 ROOT = Path("/")
 
 # The messages of libraries below the frameworks, in any case of letters, and where they come from.
-# A framework's own phrases are its adapter's (suite.contracts.adapter.Adapter.out_of_memory).
+# A framework's own phrases are its adapter's (stagebench.suite.contracts.adapter.Adapter.out_of_memory).
 PHRASES = (
     "MemoryError",  # Python; a reader's process passes it on as text
     "[Errno 12]",  # Python's OSError for ENOMEM, as of fork(2)
@@ -46,7 +46,7 @@ SIGNALS = {signal.strsignal(number): int(number) for number in signal.valid_sign
 
 @dataclass(frozen=True)
 class Login:
-    """An engine's login on another host that has ended, as `suite.worker.guard` reports it."""
+    """An engine's login on another host that has ended, as `stagebench.suite.worker.guard` reports it."""
 
     host: str
     code: int  # as the program's that logged in; -N for signal N

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import psutil
 
-from suite.contracts.launcher import Process
-from suite.processes.query import inherited
-from suite.worker.guard import CANNOT_START
-from suite.worker.guard import guarded as behind_guard
+from stagebench.suite.contracts.launcher import Process
+from stagebench.suite.processes.query import inherited
+from stagebench.suite.worker.guard import CANNOT_START
+from stagebench.suite.worker.guard import guarded as behind_guard
 
 MARKER = "STAGEBENCH_ATTEMPT"  # in the environment: marks what a process leaves behind if its guard is killed
 FORCED = 5.0  # seconds for processes to end after SIGKILL

@@ -4,10 +4,10 @@ import ipaddress
 import re
 import socket
 
-from suite.processes.query import ask
-from suite.text import shown
-from suite.worker.machine import machine
-from suite.worker.messages import Machine
+from stagebench.suite.processes.query import ask
+from stagebench.suite.text import shown
+from stagebench.suite.worker.machine import machine
+from stagebench.suite.worker.messages import Machine
 
 LOOPBACK = "127.0.0.1"
 LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9])?"  # RFC 1123, and underscores, which many networks have
@@ -48,7 +48,7 @@ def elsewhere(host: str) -> bool:
 
 
 def this_machine() -> Machine:
-    """Return what `suite.worker.machine` knows of this host."""
+    """Return what `stagebench.suite.worker.machine` knows of this host."""
 
     def answer(command: list[str]) -> str:
         done = ask(command, 10.0)

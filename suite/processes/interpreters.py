@@ -15,12 +15,12 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple, Protocol, cast
 
-from suite.contracts.adapter import Adapter
-from suite.errors import RequestError, Unavailable
-from suite.files import expanded
-from suite.plugin_errors import ask
-from suite.processes import query
-from suite.worker.typed_json import from_json
+from stagebench.suite.contracts.adapter import Adapter
+from stagebench.suite.errors import RequestError, Unavailable
+from stagebench.suite.files import expanded
+from stagebench.suite.plugin_errors import ask
+from stagebench.suite.processes import query
+from stagebench.suite.worker.typed_json import from_json
 
 TOX_DIR = "STAGEBENCH_TOX_DIR"  # where tox keeps its environments, when not in ./.tox or the checkout's
 CHECKOUT = Path(__file__).resolve().parents[2]

@@ -1,16 +1,16 @@
-"""From configurations and cases to the typed parts of a job (`suite.worker.job`)."""
+"""From configurations and cases to the typed parts of a job (`stagebench.suite.worker.job`)."""
 
 from collections.abc import Sequence
 
-from suite.contracts import knobs
-from suite.contracts.adapter import Adapter
-from suite.contracts.case import Case, Collective, Configuration
-from suite.plugin_errors import ask
-from suite.worker.contract import SGD, Adam, Optimiser, Setup
-from suite.worker.job import Communicate, DataSet, Group, Measure, ModelServer, Task, Train
-from suite.worker.pass_kinds import TRAIN
-from suite.worker.variables import Variables
-from workloads.catalogue import Workload
+from stagebench.suite.contracts import knobs
+from stagebench.suite.contracts.adapter import Adapter
+from stagebench.suite.contracts.case import Case, Collective, Configuration
+from stagebench.suite.plugin_errors import ask
+from stagebench.suite.worker.contract import SGD, Adam, Optimiser, Setup
+from stagebench.suite.worker.job import Communicate, DataSet, Group, Measure, ModelServer, Task, Train
+from stagebench.suite.worker.pass_kinds import TRAIN
+from stagebench.suite.worker.variables import Variables
+from stagebench.workloads.catalogue import Workload
 
 
 def group(configuration: Configuration, adapter: Adapter, tuned_batch: int = 0, decays: str = "all") -> Group:

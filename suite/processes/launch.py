@@ -12,23 +12,23 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from suite.contracts.adapter import Adapter
-from suite.contracts.case import AUTO, Configuration
-from suite.contracts.launcher import Launcher, Request, usual
-from suite.contracts.model_server import INPROCESS
-from suite.errors import Unavailable
-from suite.files import ROOM, disk, real, write_whole
-from suite.plugin_errors import ask
-from suite.plugins import adapters, launchers, model_servers, workloads
-from suite.processes import bundle, jobs, placement_check
-from suite.processes.attempt import Attempt, Limits, Measuring, OnMessage, Sent, in_one_go, running
-from suite.processes.hosts import here
-from suite.processes.interpreters import Interpreter, find
-from suite.worker.job import Job, ModelServer, Task, encode
-from suite.worker.messages import Message
-from suite.worker.rendezvous import free_port
-from suite.worker.variables import THREADS
-from workloads.catalogue import Workload
+from stagebench.suite.contracts.adapter import Adapter
+from stagebench.suite.contracts.case import AUTO, Configuration
+from stagebench.suite.contracts.launcher import Launcher, Request, usual
+from stagebench.suite.contracts.model_server import INPROCESS
+from stagebench.suite.errors import Unavailable
+from stagebench.suite.files import ROOM, disk, real, write_whole
+from stagebench.suite.plugin_errors import ask
+from stagebench.suite.plugins import adapters, launchers, model_servers, workloads
+from stagebench.suite.processes import bundle, jobs, placement_check
+from stagebench.suite.processes.attempt import Attempt, Limits, Measuring, OnMessage, Sent, in_one_go, running
+from stagebench.suite.processes.hosts import here
+from stagebench.suite.processes.interpreters import Interpreter, find
+from stagebench.suite.worker.job import Job, ModelServer, Task, encode
+from stagebench.suite.worker.messages import Message
+from stagebench.suite.worker.rendezvous import free_port
+from stagebench.suite.worker.variables import THREADS
+from stagebench.workloads.catalogue import Workload
 
 
 def ignore(rank: int, message: Message) -> None:
@@ -61,7 +61,7 @@ class Launch:
         return in_one_go(self.running(folder, task, on_message))
 
     def running(self, folder: Path, task: Task, on_message: OnMessage = ignore, in_turns: bool = False) -> Measuring:
-        """Do what `run` does, with pauses; see suite.processes.attempt.running."""
+        """Do what `run` does, with pauses; see stagebench.suite.processes.attempt.running."""
         folder = real(folder)
         job_file = folder / "job.json"
         group = jobs.group(self.configuration, self.adapter, self.tuned_batch, self.workload.graph().decay)

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Generic, TypeVar
 
-from suite.worker import messages
-from suite.worker.messages import Progress, Waiting
+from stagebench.suite.worker import messages
+from stagebench.suite.worker.messages import Progress, Waiting
 
 Message = TypeVar("Message")
 

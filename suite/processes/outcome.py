@@ -9,11 +9,11 @@ import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from suite.contracts.engine_messages import EngineFailed
-from suite.processes.evidence import NO_ANSWER, Evidence, last_lines, missed, named_deaths, ran_out, sidecar
-from suite.processes.group import Death
-from suite.processes.watchdog import Stopped
-from suite.worker.messages import Done, Failed, Hello, Phase, Progress, name_of, of_type
+from stagebench.suite.contracts.engine_messages import EngineFailed
+from stagebench.suite.processes.evidence import NO_ANSWER, Evidence, last_lines, missed, named_deaths, ran_out, sidecar
+from stagebench.suite.processes.group import Death
+from stagebench.suite.processes.watchdog import Stopped
+from stagebench.suite.worker.messages import Done, Failed, Hello, Phase, Progress, name_of, of_type
 
 # A rank's report of another one's end, by whatever library they met; all else it reports of itself.
 OF_OTHERS = re.compile(r"\bpeer|connect|socket|reset|closed|abort|timed? ?out|\bMPI|\brank \d", re.IGNORECASE)

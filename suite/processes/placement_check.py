@@ -9,13 +9,13 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from suite.contracts.case import Placement
-from suite.processes.hosts import elsewhere, own_name
-from suite.text import counted, grouped
-from suite.worker import messages
-from suite.worker.messages import Message, of_type
-from suite.worker.network import boot
-from suite.worker.pass_kinds import EXCHANGING
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.processes.hosts import elsewhere, own_name
+from stagebench.suite.text import counted, grouped
+from stagebench.suite.worker import messages
+from stagebench.suite.worker.messages import Message, of_type
+from stagebench.suite.worker.network import boot
+from stagebench.suite.worker.pass_kinds import EXCHANGING
 
 LOOPBACK = "lo"
 LEAST = 1 / 64  # of what `comm` moves, that the busiest host must send: a broadcast has one sender, an all-gather parts

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from suite.worker.guard import CANNOT_START, guarded
+from stagebench.suite.worker.guard import CANNOT_START, guarded
 
 CANNOT = "cannot start "  # opens the guard's message about a program that cannot be started
 FORCED = 5.0  # seconds for its guard to end a program that is late

@@ -9,20 +9,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from suite.contracts import knobs
-from suite.contracts.adapter import Adapter
-from suite.contracts.case import Configuration, Placement, optimiser_settings
-from suite.contracts.launcher import usual
-from suite.errors import StagebenchError
-from suite.files import scratch
-from suite.plugins import launchers, workloads
-from suite.processes import bundle
-from suite.processes.attempt import Limits
-from suite.processes.interpreters import Interpreter
-from suite.processes.launch import Launch
-from suite.worker import job
-from suite.worker.messages import Failed, Joined, of_type
-from workloads.catalogue import Workload
+from stagebench.suite.contracts import knobs
+from stagebench.suite.contracts.adapter import Adapter
+from stagebench.suite.contracts.case import Configuration, Placement, optimiser_settings
+from stagebench.suite.contracts.launcher import usual
+from stagebench.suite.errors import StagebenchError
+from stagebench.suite.files import scratch
+from stagebench.suite.plugins import launchers, workloads
+from stagebench.suite.processes import bundle
+from stagebench.suite.processes.attempt import Limits
+from stagebench.suite.processes.interpreters import Interpreter
+from stagebench.suite.processes.launch import Launch
+from stagebench.suite.worker import job
+from stagebench.suite.worker.messages import Failed, Joined, of_type
+from stagebench.workloads.catalogue import Workload
 
 LOADING = ("ImportError", "ModuleNotFoundError", "OSError")  # raised by a library that is damaged or missing
 SECONDS = 60.0  # a cold import of a large framework takes ten

@@ -4,9 +4,9 @@ import time
 from dataclasses import dataclass
 from typing import Literal
 
-from suite.contracts.engine_messages import Begun, EngineMessage
-from suite.processes.group import Death
-from suite.worker.messages import Done, Failed, Joined, Message
+from stagebench.suite.contracts.engine_messages import Begun, EngineMessage
+from stagebench.suite.processes.group import Death
+from stagebench.suite.worker.messages import Done, Failed, Joined, Message
 
 GRACE = 5.0  # seconds after one rank's death, in which the others may report what they saw
 

@@ -5,15 +5,15 @@ conformance suite prove a probe, too, and check on networks made for it what no 
 because an adapter may train convolutional networks and no transformers, or the other way round, and text is no image.
 """
 
-from suite.contracts.adapter import Adapter
-from suite.contracts.case import Case, Configuration
-from suite.plugin_errors import ask
-from suite.worker import behaviour
-from suite.worker.case_parts import Schedule
-from suite.worker.job import Behave
-from workloads.build import Builder, gaussian
-from workloads.catalogue import Optimiser, Workload
-from workloads.graph import Graph
+from stagebench.suite.contracts.adapter import Adapter
+from stagebench.suite.contracts.case import Case, Configuration
+from stagebench.suite.plugin_errors import ask
+from stagebench.suite.worker import behaviour
+from stagebench.suite.worker.case_parts import Schedule
+from stagebench.suite.worker.job import Behave
+from stagebench.workloads.build import Builder, gaussian
+from stagebench.workloads.catalogue import Optimiser, Workload
+from stagebench.workloads.graph import Graph
 
 
 def probe_graph() -> Graph:
@@ -67,11 +67,11 @@ def text_graph() -> Graph:
 
 
 RULE = Optimiser(0.05, 8, 0.9, 1e-3)
-PROBE = Workload("probe", probe_graph, RULE, "digits", 8, 0.05, "suite.proofs.every_adapter")
-TOKENS = Workload("probe_tokens", token_graph, RULE, "digits", 8, 0.01, "suite.proofs.every_adapter")
-TEXT = Workload("probe_text", text_graph, RULE, "python-topics", 8, 0.01, "suite.proofs.every_adapter")
+PROBE = Workload("probe", probe_graph, RULE, "digits", 8, 0.05, "stagebench.suite.proofs.every_adapter")
+TOKENS = Workload("probe_tokens", token_graph, RULE, "digits", 8, 0.01, "stagebench.suite.proofs.every_adapter")
+TEXT = Workload("probe_text", text_graph, RULE, "python-topics", 8, 0.01, "stagebench.suite.proofs.every_adapter")
 PROBES = (PROBE, TOKENS, TEXT)
-BEHAVIOUR = Workload("behaviour", behaviour.graph, RULE, "digits", 8, 0.05, "suite.worker.behaviour")
+BEHAVIOUR = Workload("behaviour", behaviour.graph, RULE, "digits", 8, 0.05, "stagebench.suite.worker.behaviour")
 
 
 def probes_of(graph: Graph) -> list[Workload]:

@@ -4,14 +4,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from suite.processes.attempt import Attempt
-from suite.proofs.tolerances import Tolerance
-from suite.results.rank_report import models
-from suite.results.records import Finding, Identity, Verdict, environment_of
-from suite.worker import messages
-from suite.worker.messages import of_type
-from workloads.catalogue import Workload
-from workloads.graph import Graph
+from stagebench.suite.processes.attempt import Attempt
+from stagebench.suite.proofs.tolerances import Tolerance
+from stagebench.suite.results.rank_report import models
+from stagebench.suite.results.records import Finding, Identity, Verdict, environment_of
+from stagebench.suite.worker import messages
+from stagebench.suite.worker.messages import of_type
+from stagebench.workloads.catalogue import Workload
+from stagebench.workloads.graph import Graph
 
 OUTPUTS = {"logits": "the output of forward", "predict": "the output of predict"}  # one tensor each
 ROUNDED = "in float64 all is right: look for numbers that are rounded to a shorter precision"
@@ -112,7 +112,7 @@ def _found(what: str, tensor: str, error: float, bound: float) -> Finding:
 
 
 def _name(found: Finding) -> str:
-    """Return the words for a result, as `suite.worker.evidence` has them."""
+    """Return the words for a result, as `stagebench.suite.worker.evidence` has them."""
     output = OUTPUTS.get(found.what)
     if output is None:
         return f"{found.what} of {found.tensor}"

@@ -14,28 +14,28 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from suite.contracts.adapter import Adapter
-from suite.contracts.case import Case, Configuration, rate_of_proof
-from suite.errors import StagebenchError
-from suite.files import cache_folder, write_whole
-from suite.plugin_errors import ask
-from suite.processes import bundle
-from suite.processes.attempt import Attempt, Limits, in_one_go
-from suite.processes.hosts import this_machine
-from suite.processes.jobs import variables
-from suite.processes.launch import Launch
-from suite.processes.query import inherited
-from suite.proofs.every_adapter import BEHAVIOUR, behaving
-from suite.proofs.judgement import joined, judge
-from suite.proofs.oracles import UPDATE, Oracles
-from suite.proofs.side_by_side import Proving
-from suite.proofs.tolerances import BITS, MOST, TIMES, Tolerance, tolerance
-from suite.results.records import Proof, Subject, Verdict
-from suite.worker.case_parts import Schedule
-from suite.worker.job import Behave, Prove
-from suite.worker.messages import Behaviour, of_type
-from suite.worker.variables import arithmetic
-from workloads.catalogue import Workload
+from stagebench.suite.contracts.adapter import Adapter
+from stagebench.suite.contracts.case import Case, Configuration, rate_of_proof
+from stagebench.suite.errors import StagebenchError
+from stagebench.suite.files import cache_folder, write_whole
+from stagebench.suite.plugin_errors import ask
+from stagebench.suite.processes import bundle
+from stagebench.suite.processes.attempt import Attempt, Limits, in_one_go
+from stagebench.suite.processes.hosts import this_machine
+from stagebench.suite.processes.jobs import variables
+from stagebench.suite.processes.launch import Launch
+from stagebench.suite.processes.query import inherited
+from stagebench.suite.proofs.every_adapter import BEHAVIOUR, behaving
+from stagebench.suite.proofs.judgement import joined, judge
+from stagebench.suite.proofs.oracles import UPDATE, Oracles
+from stagebench.suite.proofs.side_by_side import Proving
+from stagebench.suite.proofs.tolerances import BITS, MOST, TIMES, Tolerance, tolerance
+from stagebench.suite.results.records import Proof, Subject, Verdict
+from stagebench.suite.worker.case_parts import Schedule
+from stagebench.suite.worker.job import Behave, Prove
+from stagebench.suite.worker.messages import Behaviour, of_type
+from stagebench.suite.worker.variables import arithmetic
+from stagebench.workloads.catalogue import Workload
 
 PATIENCE, LIMIT = 1800.0, 6 * 3600.0  # seconds without a sign of life, and for all of a proof
 CLIP = 0.1  # of a proof whose case clips: below the norm of the first gradients of every network
@@ -53,7 +53,7 @@ class Proofs:
     """Makes each proof once, and keeps it in the cache."""
 
     def __init__(self, interpreters: dict[str, str]) -> None:
-        """Take the explicit interpreters ({adapter: path}), for `suite.processes.interpreters.find`."""
+        """Take the explicit interpreters ({adapter: path}), for `stagebench.suite.processes.interpreters.find`."""
         self._folder, self._oracles = cache_folder("proofs"), Oracles(interpreters)
         self._died: dict[tuple[str, float], Proof] = {}  # failed proofs by (key, silence limit), not kept in the cache
         self._under_way: set[str] = set()  # keys

@@ -12,22 +12,22 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from suite.contracts.adapter import Adapter
-from suite.contracts.case import Configuration
-from suite.errors import StagebenchError, StoreError
-from suite.files import cache_folder, write_whole
-from suite.plugin_errors import ask
-from suite.plugins import oracle
-from suite.processes import bundle
-from suite.processes.attempt import Attempt, Limits
-from suite.processes.interpreters import find
-from suite.processes.launch import Launch
-from suite.processes.single import plain, single
-from suite.proofs.tolerances import Tolerance, distances
-from suite.results.stored import SMALL, object_of, text_of
-from suite.worker.job import MakeOracle, Prove, Task
-from suite.worker.machine import cores
-from suite.worker.messages import Proof, of_type
+from stagebench.suite.contracts.adapter import Adapter
+from stagebench.suite.contracts.case import Configuration
+from stagebench.suite.errors import StagebenchError, StoreError
+from stagebench.suite.files import cache_folder, write_whole
+from stagebench.suite.plugin_errors import ask
+from stagebench.suite.plugins import oracle
+from stagebench.suite.processes import bundle
+from stagebench.suite.processes.attempt import Attempt, Limits
+from stagebench.suite.processes.interpreters import find
+from stagebench.suite.processes.launch import Launch
+from stagebench.suite.processes.single import plain, single
+from stagebench.suite.proofs.tolerances import Tolerance, distances
+from stagebench.suite.results.stored import SMALL, object_of, text_of
+from stagebench.suite.worker.job import MakeOracle, Prove, Task
+from stagebench.suite.worker.machine import cores
+from stagebench.suite.worker.messages import Proof, of_type
 
 PATIENCE, LIMIT = 1800.0, 6 * 3600.0  # seconds without a sign of life, and for all of an oracle
 DIGESTS = "digests.json"  # the digest of every other file
@@ -39,14 +39,14 @@ class Oracles:
     """Makes oracles, or finds them in the cache."""
 
     def __init__(self, interpreters: dict[str, str]) -> None:
-        """Take the explicit interpreters ({adapter: path}), for `suite.processes.interpreters.find`."""
+        """Take the explicit interpreters ({adapter: path}), for `stagebench.suite.processes.interpreters.find`."""
         self._interpreters = interpreters
         self._checked: set[Path] = set()
 
     def of(self, proven: Launch, layers: bool = False) -> Path:
         """Return the folder of the results to compare a proof with; StagebenchError if they cannot be made.
 
-        `layers`: those of the network cut after each layer (suite.worker.locate).
+        `layers`: those of the network cut after each layer (stagebench.suite.worker.locate).
         """
         configuration = configuration_of_oracle(proven)
         parts = {

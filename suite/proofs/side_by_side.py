@@ -5,9 +5,9 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import ExitStack, closing
 from typing import NamedTuple, TypeVar
 
-from suite.contracts.case import Configuration
-from suite.worker.machine import cores, memory
-from workloads.graph import Graph
+from stagebench.suite.contracts.case import Configuration
+from stagebench.suite.worker.machine import cores, memory
+from stagebench.workloads.graph import Graph
 
 Made = TypeVar("Made")
 Proving = Generator[bool, None, Made]  # works for a while at each `next`, and returns its result

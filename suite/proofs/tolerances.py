@@ -27,8 +27,8 @@ from logits within 6e-7, and by 2.3e-6 after two updates (in float64: 3e-9); the
 import math
 from dataclasses import asdict, dataclass
 
-from suite.errors import RequestError
-from suite.worker.messages import Proof
+from stagebench.suite.errors import RequestError
+from stagebench.suite.worker.messages import Proof
 
 # The significant bits to which the oracle's results are rounded for a precision whose bounds may come from rounding.
 BITS = {"float32": 16, "tf32": 11, "float16": 11, "bfloat16": 8}

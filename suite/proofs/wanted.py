@@ -1,25 +1,25 @@
 """The proofs of `stagebench verify`: every adapter x workload x strategy x tuning, each as a case.
 
-An asynchronous strategy is proven on one device: see `suite.proofs.make.configuration_of_proof`.
+An asynchronous strategy is proven on one device: see `stagebench.suite.proofs.make.configuration_of_proof`.
 """
 
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from suite.contracts import knobs
-from suite.contracts.adapter import Adapter, Strategy
-from suite.contracts.case import OPTIMISERS, Case, Placement, optimiser_settings, rate_of_proof
-from suite.contracts.launcher import usual
-from suite.errors import RequestError
-from suite.plan.checks import refusal
-from suite.plugin_errors import ask
-from suite.plugins import adapters, launchers, workloads
-from suite.proofs.every_adapter import BEHAVIOUR, probed, probes_of
-from suite.text import chosen, known
-from suite.worker.case_parts import Schedule
-from suite.worker.pass_kinds import USUAL, USUAL_LOADS
-from workloads.catalogue import Workload
+from stagebench.suite.contracts import knobs
+from stagebench.suite.contracts.adapter import Adapter, Strategy
+from stagebench.suite.contracts.case import OPTIMISERS, Case, Placement, optimiser_settings, rate_of_proof
+from stagebench.suite.contracts.launcher import usual
+from stagebench.suite.errors import RequestError
+from stagebench.suite.plan.checks import refusal
+from stagebench.suite.plugin_errors import ask
+from stagebench.suite.plugins import adapters, launchers, workloads
+from stagebench.suite.proofs.every_adapter import BEHAVIOUR, probed, probes_of
+from stagebench.suite.text import chosen, known
+from stagebench.suite.worker.case_parts import Schedule
+from stagebench.suite.worker.pass_kinds import USUAL, USUAL_LOADS
+from stagebench.workloads.catalogue import Workload
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from suite.errors import RequestError
-from suite.files import disk, flush_folder, real, write_whole
-from suite.plan.networks import OF_A_NETWORK
-from suite.plan.text import Block, plan_text
-from suite.processes import bundle
-from suite.results.records import CaseEntry
-from suite.results.run_folder import RunFolder
-from suite.results.stored import SMALL, text_of
+from stagebench.suite.errors import RequestError
+from stagebench.suite.files import disk, flush_folder, real, write_whole
+from stagebench.suite.plan.networks import OF_A_NETWORK
+from stagebench.suite.plan.text import Block, plan_text
+from stagebench.suite.processes import bundle
+from stagebench.suite.results.records import CaseEntry
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.results.stored import SMALL, text_of
 
 Folders = Mapping[RunFolder, Sequence[CaseEntry]]  # the run folders, each with its cases
 # Folders that are copied unchanged; other files are read and written again, so that one folder has one format.

@@ -14,13 +14,13 @@ from uuid import uuid4
 
 from pydantic import Field
 
-from suite import __version__
-from suite.contracts.case import Case
-from suite.errors import RequestError
-from suite.files import usable, write_whole
-from suite.results.records import COMM, TRAINING, About, CaseEntry, PossibleCase
-from suite.results.run_folder import RunFolder
-from suite.results.stored import Sealed, Stored, read
+from stagebench.suite import __version__
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.errors import RequestError
+from stagebench.suite.files import usable, write_whole
+from stagebench.suite.results.records import COMM, TRAINING, About, CaseEntry, PossibleCase
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.results.stored import Sealed, Stored, read
 
 FILE = "foreign.json"
 UNKNOWN = "unknown"  # a value that a program did not print

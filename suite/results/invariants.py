@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
 
-from suite.contracts.case import Collective
-from suite.results.rank_report import Rank, Times, is_end
-from suite.results.records import Record
-from suite.text import shown
-from suite.worker.case_parts import ITEMSIZES
-from suite.worker.comm import divisible
-from suite.worker.messages import (
+from stagebench.suite.contracts.case import Collective
+from stagebench.suite.results.rank_report import Rank, Times, is_end
+from stagebench.suite.results.records import Record
+from stagebench.suite.text import shown
+from stagebench.suite.worker.case_parts import ITEMSIZES
+from stagebench.suite.worker.comm import divisible
+from stagebench.suite.worker.messages import (
     PARTS_BEHIND,
     PARTS_INSIDE,
     ExchangeTimes,
@@ -22,14 +22,14 @@ from suite.worker.messages import (
     Training,
     Try,
 )
-from suite.worker.pass_kinds import BY_NAME, COMM_ONLY, COMPUTE_ONLY, TRAIN
+from stagebench.suite.worker.pass_kinds import BY_NAME, COMM_ONLY, COMPUTE_ONLY, TRAIN
 
 CLOCKS, CLOCKS_S = 1.05, 1e-3  # a device's clock and its host's may differ by this factor plus these seconds
 # The time of a pass in addition to its steps: the wait for its device. If steps are timed on the host, a GPU may still
 # have to compute all of them: each takes up to WAITS times the warm-up's median step, and all WAIT_S seconds more.
 WAITS, WAIT_S = 5, 1.0
 # A CPU has done its steps by the last mark, though some updates of the last one may be open: a wait of OPEN_STEPS steps
-# in each part that is timed behind its own barrier, of PART_S seconds or more (suite.worker.loop).
+# in each part that is timed behind its own barrier, of PART_S seconds or more (stagebench.suite.worker.loop).
 PART_S, OPEN_STEPS = 0.5, 2
 
 

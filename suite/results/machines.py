@@ -2,9 +2,9 @@
 
 from collections import Counter
 
-from suite.results.records import Host
-from suite.results.run_folder import RunFolder
-from suite.worker.messages import Machine
+from stagebench.suite.results.records import Host
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.worker.messages import Machine
 
 
 def described(machine: Machine, cores: int | None) -> str:

@@ -1,4 +1,4 @@
-"""The part of a record that one rank reported: its messages (suite.worker.messages), kept as they are.
+"""The part of a record that one rank reported: its messages (stagebench.suite.worker.messages), kept as they are.
 
 The last message of each type counts; passes are kept by name, and notes are joined.
 """
@@ -8,11 +8,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
-from suite.results.stored import Kept, Stored
-from suite.worker import messages
-from suite.worker.contract import LayerTimes
-from suite.worker.messages import Message, of_type
-from suite.worker.typed_json import to_json
+from stagebench.suite.results.stored import Kept, Stored
+from stagebench.suite.worker import messages
+from stagebench.suite.worker.contract import LayerTimes
+from stagebench.suite.worker.messages import Message, of_type
+from stagebench.suite.worker.typed_json import to_json
 
 Times = messages.ExchangeTimes | messages.OverlapTimes | messages.SkippedSizes
 

@@ -1,7 +1,7 @@
 """The types of a run folder's files, one definition each, with units in the names; docs/record-format.md.
 
-A type's fields are the file's: only `suite.results.run_folder` reads and writes them. The ranks' reports are in
-`suite.results.rank_report`. Times are seconds. null is a value that was not measured, not reported, or not finite.
+A type's fields are the file's: only `stagebench.suite.results.run_folder` reads and writes them. The ranks' reports are in
+`stagebench.suite.results.rank_report`. Times are seconds. null is a value that was not measured, not reported, or not finite.
 """
 
 import os
@@ -14,17 +14,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, StringConstraints
 
-from suite.contracts.case import Case, check_counts
-from suite.contracts.engine_messages import EngineMessage
-from suite.files import file_name
-from suite.processes.evidence import Login
-from suite.processes.hosts import this_machine
-from suite.processes.watchdog import Limits, Stopped
-from suite.results.rank_report import Rank
-from suite.results.stored import FORMAT, FileName, Finite, Format, Kept, Sealed, Stored, intact, sealed
-from suite.worker.machine import cores
-from suite.worker.messages import Hello, Machine, Memory, ProofLosses
-from suite.worker.pass_kinds import TRAIN
+from stagebench.suite.contracts.case import Case, check_counts
+from stagebench.suite.contracts.engine_messages import EngineMessage
+from stagebench.suite.files import file_name
+from stagebench.suite.processes.evidence import Login
+from stagebench.suite.processes.hosts import this_machine
+from stagebench.suite.processes.watchdog import Limits, Stopped
+from stagebench.suite.results.rank_report import Rank
+from stagebench.suite.results.stored import FORMAT, FileName, Finite, Format, Kept, Sealed, Stored, intact, sealed
+from stagebench.suite.worker.machine import cores
+from stagebench.suite.worker.messages import Hello, Machine, Memory, ProofLosses
+from stagebench.suite.worker.pass_kinds import TRAIN
 
 METHOD = 9  # the definition of the figures; another definition of a pass or a stage is another method: never compared
 
@@ -63,7 +63,7 @@ class About(Sealed):
 
     @property
     def imported(self) -> bool:
-        """True if another program measured it (suite.results.foreign)."""
+        """True if another program measured it (stagebench.suite.results.foreign)."""
         return self.kind.startswith("foreign")
 
 

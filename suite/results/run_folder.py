@@ -13,7 +13,7 @@
       .lock                    held by the process that measures: two would write the same records and disturb the times
       attempts/ID-rN/          job, rank messages and logs: the evidence behind a record
 
-No other module reads or writes this JSON. Its types are in suite.results.records.
+No other module reads or writes this JSON. Its types are in stagebench.suite.results.records.
 """
 
 import hashlib
@@ -28,14 +28,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 from uuid import uuid4
 
-from suite.errors import RequestError, StoreError, may_pass
-from suite.files import ROOM, disk, file_name, flush_folder, locked, probe, real, stands, usable, write_whole
-from suite.plan.read import differences
-from suite.results.invariants import broken
-from suite.results.records import METHOD, TRAINING, About, CaseEntry, Cases, Host, Proof, Record
-from suite.results.stored import CASES, SMALL, Sealed, intact, outsized, read, readable, text_of, understood
-from suite.text import shown
-from workloads.graph import Graph
+from stagebench.suite.errors import RequestError, StoreError, may_pass
+from stagebench.suite.files import ROOM, disk, file_name, flush_folder, locked, probe, real, stands, usable, write_whole
+from stagebench.suite.plan.read import differences
+from stagebench.suite.results.invariants import broken
+from stagebench.suite.results.records import METHOD, TRAINING, About, CaseEntry, Cases, Host, Proof, Record
+from stagebench.suite.results.stored import CASES, SMALL, Sealed, intact, outsized, read, readable, text_of, understood
+from stagebench.suite.text import shown
+from stagebench.workloads.graph import Graph
 
 FOLDERS = ("records", "proofs", "attempts", "bundles", "hosts")
 EVIDENCE = ("attempts", "bundles")  # each attempt or bundle has a folder, which is made again

@@ -19,10 +19,10 @@ from pydantic import (
     ValidationError,
 )
 
-from suite.errors import RequestError, StagebenchError, StoreError
-from suite.files import disk
-from suite.text import CODES, cut, shown, without_codes
-from suite.worker.typed_json import to_json
+from stagebench.suite.errors import RequestError, StagebenchError, StoreError
+from stagebench.suite.files import disk
+from stagebench.suite.text import CODES, cut, shown, without_codes
+from stagebench.suite.worker.typed_json import to_json
 
 Part = TypeVar("Part", bound=BaseModel)
 Format = Literal[5]

@@ -11,14 +11,14 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from suite import __version__
-from suite.contracts.hooks import CONTRACT
-from suite.errors import RequestError
-from suite.files import disk
-from suite.plugins import adapters
-from suite.worker.member import Member
-from suite.worker.trainer import Trainer
-from workloads import kinds
+from stagebench.suite import __version__
+from stagebench.suite.contracts.hooks import CONTRACT
+from stagebench.suite.errors import RequestError
+from stagebench.suite.files import disk
+from stagebench.suite.plugins import adapters
+from stagebench.suite.worker.member import Member
+from stagebench.suite.worker.trainer import Trainer
+from stagebench.workloads import kinds
 
 SECTION = re.compile(r"    # --- ")
 SUFFIX = ".jinja"
@@ -65,7 +65,7 @@ def write(name: str, parent: Path) -> Path:
 def rendered(name: str) -> dict[str, str]:
     """Return the text of every file of the package, by path."""
     environment = Environment(
-        loader=PackageLoader("suite.scaffold"),
+        loader=PackageLoader("stagebench.suite.scaffold"),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

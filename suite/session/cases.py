@@ -6,23 +6,23 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
-from suite.contracts import knobs
-from suite.contracts.adapter import Adapter
-from suite.contracts.case import Case
-from suite.data.trace import arrival_times
-from suite.errors import Unavailable
-from suite.plan.collectives import offers
-from suite.plugin_errors import ask
-from suite.processes.attempt import Attempt, Limits
-from suite.processes.hosts import here
-from suite.processes.interpreters import find
-from suite.processes.launch import Launch, launch_of, started
-from suite.results.records import Declared
-from suite.session.turns import MOST
-from suite.text import grouped
-from suite.worker.haproxy import NO_HAPROXY, haproxy
-from suite.worker.messages import Kernels, Notes, Pass, Phase, Training, Try, of_type
-from suite.worker.pass_kinds import BY_NAME, KERNELS, SERVER, SPEEDS, TRAIN
+from stagebench.suite.contracts import knobs
+from stagebench.suite.contracts.adapter import Adapter
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.data.trace import arrival_times
+from stagebench.suite.errors import Unavailable
+from stagebench.suite.plan.collectives import offers
+from stagebench.suite.plugin_errors import ask
+from stagebench.suite.processes.attempt import Attempt, Limits
+from stagebench.suite.processes.hosts import here
+from stagebench.suite.processes.interpreters import find
+from stagebench.suite.processes.launch import Launch, launch_of, started
+from stagebench.suite.results.records import Declared
+from stagebench.suite.session.turns import MOST
+from stagebench.suite.text import grouped
+from stagebench.suite.worker.haproxy import NO_HAPROXY, haproxy
+from stagebench.suite.worker.messages import Kernels, Notes, Pass, Phase, Training, Try, of_type
+from stagebench.suite.worker.pass_kinds import BY_NAME, KERNELS, SERVER, SPEEDS, TRAIN
 
 LIMITS = {"time": "time_limit", "silence": "silence_limit"}  # by the reason of a watchdog
 

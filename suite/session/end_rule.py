@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from suite.errors import RequestError
-from suite.text import counted
+from stagebench.suite.errors import RequestError
+from stagebench.suite.text import counted
 
 CLEAR = 0.03  # half-width of a ratio's interval that is good enough where only a time was named
 MOST_PROCESSES = 50  # of a case: two speeds that fifty processes cannot tell apart are equal for every purpose

@@ -5,17 +5,17 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from suite import __version__
-from suite.plan import Plan, Resolved
-from suite.plugins import workloads
-from suite.processes.query import commit_of, not_handed_on
-from suite.results.machines import moved
-from suite.results.records import TRAINING, About, this_host
-from suite.results.run_folder import RunFolder, held
-from suite.session.observer import Observer
-from suite.session.resumable import Session, Settings
-from suite.worker.homes import without_home
-from workloads.graph import Graph
+from stagebench.suite import __version__
+from stagebench.suite.plan import Plan, Resolved
+from stagebench.suite.plugins import workloads
+from stagebench.suite.processes.query import commit_of, not_handed_on
+from stagebench.suite.results.machines import moved
+from stagebench.suite.results.records import TRAINING, About, this_host
+from stagebench.suite.results.run_folder import RunFolder, held
+from stagebench.suite.session.observer import Observer
+from stagebench.suite.session.resumable import Session, Settings
+from stagebench.suite.worker.homes import without_home
+from stagebench.workloads.graph import Graph
 
 Warn = Callable[[str], None]  # called with a sentence that a person should read
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from suite.contracts.case import Case
-from suite.results.records import CaseEntry, Proof, Record
-from suite.worker.messages import Message
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.results.records import CaseEntry, Proof, Record
+from stagebench.suite.worker.messages import Message
 
 
 class Observer:
@@ -20,7 +20,7 @@ class Observer:
         """Called before a proof is made or looked up; several may be made at a time. Trainings only."""
 
     def proved(self, case: Case, proof: Proof) -> None:
-        """Called with the proof that the case's records will name; see suite.proofs.make."""
+        """Called with the proof that the case's records will name; see stagebench.suite.proofs.make."""
 
     def started(self, case: Case, repeat: int) -> None:
         """Called before a process group is launched."""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from time import monotonic, sleep
 from typing import TypeVar
 
-from suite.errors import StoreError, may_pass
+from stagebench.suite.errors import StoreError, may_pass
 
 AGAIN = 5.0  # seconds between two tries
 # Seconds. Another job's end, a log's rotation or a file server's restart frees a disk within minutes. A longer problem

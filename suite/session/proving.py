@@ -2,16 +2,16 @@
 
 from typing import Any
 
-from suite.contracts.case import Case
-from suite.processes.attempt import Attempt
-from suite.proofs.make import Proofs, tuned_batch
-from suite.proofs.side_by_side import Proving, room, share, side_by_side
-from suite.results.records import Proof
-from suite.results.run_folder import RunFolder
-from suite.session.cases import Runnable
-from suite.session.observer import Observer
-from suite.session.patience import patiently
-from suite.worker.messages import Hello, of_type
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.processes.attempt import Attempt
+from stagebench.suite.proofs.make import Proofs, tuned_batch
+from stagebench.suite.proofs.side_by_side import Proving, room, share, side_by_side
+from stagebench.suite.results.records import Proof
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.session.cases import Runnable
+from stagebench.suite.session.observer import Observer
+from stagebench.suite.session.patience import patiently
+from stagebench.suite.worker.messages import Hello, of_type
 
 
 class CaseProofs:

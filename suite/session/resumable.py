@@ -17,28 +17,37 @@ from uuid import uuid4
 
 from pydantic import ValidationError
 
-from suite import __version__
-from suite.contracts.case import Case
-from suite.data.sets import locate
-from suite.errors import MAY_PASS, Interrupted, StoreError, Unavailable
-from suite.plan import Resolved
-from suite.plugin_errors import ask
-from suite.processes import bundle
-from suite.processes.attempt import Attempt, Measuring, OnMessage
-from suite.processes.jobs import exchanging, measuring
-from suite.results.invariants import broken
-from suite.results.rank_report import rank_of
-from suite.results.records import CANCELLED, CaseEntry, Record, load, this_host
-from suite.results.run_folder import RunFolder, held
-from suite.results.stored import Outsized, misfit
-from suite.session.cases import Runnable, declared_of, kept, launch_of_case, pass_ends, slowed, turn_groups, turn_key
-from suite.session.end_rule import MOST_PROCESSES, PLANNED, TIME_IS_UP, EndRule, still_open
-from suite.session.observer import Observer
-from suite.session.patience import Patience, patiently
-from suite.session.proving import CaseProofs
-from suite.session.turns import Room, Turned, take_turns
-from suite.text import counted, grouped
-from suite.worker.messages import Message
+from stagebench.suite import __version__
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.data.sets import locate
+from stagebench.suite.errors import MAY_PASS, Interrupted, StoreError, Unavailable
+from stagebench.suite.plan import Resolved
+from stagebench.suite.plugin_errors import ask
+from stagebench.suite.processes import bundle
+from stagebench.suite.processes.attempt import Attempt, Measuring, OnMessage
+from stagebench.suite.processes.jobs import exchanging, measuring
+from stagebench.suite.results.invariants import broken
+from stagebench.suite.results.rank_report import rank_of
+from stagebench.suite.results.records import CANCELLED, CaseEntry, Record, load, this_host
+from stagebench.suite.results.run_folder import RunFolder, held
+from stagebench.suite.results.stored import Outsized, misfit
+from stagebench.suite.session.cases import (
+    Runnable,
+    declared_of,
+    kept,
+    launch_of_case,
+    pass_ends,
+    slowed,
+    turn_groups,
+    turn_key,
+)
+from stagebench.suite.session.end_rule import MOST_PROCESSES, PLANNED, TIME_IS_UP, EndRule, still_open
+from stagebench.suite.session.observer import Observer
+from stagebench.suite.session.patience import Patience, patiently
+from stagebench.suite.session.proving import CaseProofs
+from stagebench.suite.session.turns import Room, Turned, take_turns
+from stagebench.suite.text import counted, grouped
+from stagebench.suite.worker.messages import Message
 
 FAILURES = ("oom", "timeout", "crash", "diverged")
 RETRIED = (*FAILURES, "unavailable")  # the missing part may be installed by now

@@ -3,7 +3,7 @@
 from collections.abc import Generator, Iterable
 from contextlib import ExitStack, closing
 
-from suite.worker.machine import memory
+from stagebench.suite.worker.machine import memory
 
 # A measurement; it yields each time that its ranks wait for their turn: True if they will wait again in this pass.
 Turned = Generator[bool, None, None]

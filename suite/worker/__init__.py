@@ -2,5 +2,5 @@
 
 Oldest Python: 3.6. Nothing but the standard library, NumPy and, in an adapter's worker
 half (all of its folder but `plugin.py`), the framework itself. The controller writes this
-package, `workloads` and one adapter into a bundle and starts `python -m suite.worker JOB`.
+package, `workloads` and one adapter into a bundle and starts `python -m stagebench.suite.worker JOB`.
 """

@@ -1,7 +1,7 @@
-"""The program that launchers start: `python -m suite.worker JOB`."""
+"""The program that launchers start: `python -m stagebench.suite.worker JOB`."""
 
 import sys
 
-from suite.worker.main import main
+from stagebench.suite.worker.main import main
 
 sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""The predictor's end of the memory that it shares with a model server's workers (`suite.worker.shared_answers`).
+"""The predictor's end of the memory that it shares with a model server's workers (`stagebench.suite.worker.shared_answers`).
 
 One thread answers one batch after the other. The hop through the memory and back is timed: from when a worker begins to
 hand a batch over, or the predictor is free for it, until the worker has the answers, without the predictor's own work.
@@ -13,10 +13,10 @@ from typing import Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from suite.worker.arrivals import Asked
-from suite.worker.contract import Unavailable
-from suite.worker.messages import PREDICTOR_PARTS
-from suite.worker.shared_answers import LINE, NUMBER, TIMES, Served, bounds
+from stagebench.suite.worker.arrivals import Asked
+from stagebench.suite.worker.contract import Unavailable
+from stagebench.suite.worker.messages import PREDICTOR_PARTS
+from stagebench.suite.worker.shared_answers import LINE, NUMBER, TIMES, Served, bounds
 
 
 class Seen(NamedTuple):

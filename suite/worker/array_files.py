@@ -13,7 +13,7 @@ from typing import Any, Optional, Tuple
 
 import numpy as np
 
-from workloads.graph import Shape, size
+from stagebench.workloads.graph import Shape, size
 
 UNSIGNED_BYTES = 8  # the format's code; MNIST has no other
 PARTS = {

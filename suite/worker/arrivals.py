@@ -2,7 +2,7 @@
 
 Latency is counted from the *scheduled* arrival, so a query that waits because another one took long is late, and said
 to be. In process no other process sends: arrivals are points in time, and a query is taken from the queue once its own
-has passed. `suite.worker.model_server` has a model server take the queries.
+has passed. `stagebench.suite.worker.model_server` has a model server take the queries.
 """
 
 import bisect
@@ -13,13 +13,13 @@ from typing import Any, Callable, Iterator, List, Sequence, Tuple
 
 import numpy as np
 
-from suite.worker.case_parts import BURST, FLOORS, ROUNDS, Serving
-from suite.worker.common_clock import wait_until
-from suite.worker.contract import Call, Unsupported
-from suite.worker.evidence import distance
-from suite.worker.job import Measure
-from suite.worker.messages import PARTS_INSIDE, PREDICTOR_PARTS, Try
-from suite.worker.predictor import Predictor
+from stagebench.suite.worker.case_parts import BURST, FLOORS, ROUNDS, Serving
+from stagebench.suite.worker.common_clock import wait_until
+from stagebench.suite.worker.contract import Call, Unsupported
+from stagebench.suite.worker.evidence import distance
+from stagebench.suite.worker.job import Measure
+from stagebench.suite.worker.messages import PARTS_INSIDE, PREDICTOR_PARTS, Try
+from stagebench.suite.worker.predictor import Predictor
 
 LEAST = 0.3  # of the capacity, which full batches reach: the lowest rate that is tried
 PER_DECADE = 10  # rates: 1, 1.26, 1.58, ..., the same for all cases, whose latencies can then be compared

@@ -1,6 +1,6 @@
 """The load `server` on a model server: a generator asks it from a core of its own, wherever it runs.
 
-`suite.worker.model_server` starts a server in front of this process's predictor; `suite.worker.elsewhere` asks one at
+`stagebench.suite.worker.model_server` starts a server in front of this process's predictor; `stagebench.suite.worker.elsewhere` asks one at
 its address.
 """
 
@@ -17,15 +17,17 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Set, TypeVar
 
 import numpy as np
 
-from suite.worker.arrivals import HOPELESS, Asked
-from suite.worker.case_parts import Serving
-from suite.worker.generator import Target
-from suite.worker.job import ModelServer
-from suite.worker.messages import InFlight, ServerUse, Try
-from suite.worker.protocols import GRPC
+from stagebench.suite.worker.arrivals import HOPELESS, Asked
+from stagebench.suite.worker.case_parts import Serving
+from stagebench.suite.worker.generator import Target
+from stagebench.suite.worker.job import ModelServer
+from stagebench.suite.worker.messages import InFlight, ServerUse, Try
+from stagebench.suite.worker.protocols import GRPC
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-GENERATE = "import sys; sys.path.insert(0, sys.argv[1]); from suite.worker.generator import main; main(sys.argv[2])"
+GENERATE = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from stagebench.suite.worker.generator import main; main(sys.argv[2])"
+)
 PATIENCE_S = 10.0  # that a query is waited for, at least; and a process, to end
 CLOSED_S = 0.5  # of a closed loop
 
@@ -61,7 +63,9 @@ class Asking:
         """Reach the server and start the generator, and end them; ServerEnded or Unavailable where that fails."""
         _more_files()
         folder = tempfile.mkdtemp(prefix="stagebench-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
-        cores = sorted(os.sched_getaffinity(0))  # the last one is the generator's; there are two (suite.worker.main)
+        cores = sorted(
+            os.sched_getaffinity(0)
+        )  # the last one is the generator's; there are two (stagebench.suite.worker.main)
         try:
             with contextlib.ExitStack() as ends:
                 ends.callback(_leave, _stay_on(set(cores[:-1] or cores)), cores)

@@ -13,17 +13,17 @@ from typing import Any, Callable, Dict, Iterator, Optional
 
 import numpy as np
 
-from suite.worker.contract import Batch, Call, Unsupported
-from suite.worker.feed import synthetic
-from suite.worker.job import Behave
-from suite.worker.messages import Phase
-from suite.worker.network import changed_since, sent_bytes, shared_pages, since
-from suite.worker.noise import SYSTEM, TICK, USER
-from suite.worker.ranks import Outbox
-from suite.worker.trainer import Arrays, Trainer
-from workloads.build import Builder
-from workloads.graph import Graph
-from workloads.weights import for_proof
+from stagebench.suite.worker.contract import Batch, Call, Unsupported
+from stagebench.suite.worker.feed import synthetic
+from stagebench.suite.worker.job import Behave
+from stagebench.suite.worker.messages import Phase
+from stagebench.suite.worker.network import changed_since, sent_bytes, shared_pages, since
+from stagebench.suite.worker.noise import SYSTEM, TICK, USER
+from stagebench.suite.worker.ranks import Outbox
+from stagebench.suite.worker.trainer import Arrays, Trainer
+from stagebench.workloads.build import Builder
+from stagebench.workloads.graph import Graph
+from stagebench.workloads.weights import for_proof
 
 TASKS = "/proc/self/task"
 TRY_S = 0.5  # of processor time: the system counts it in hundredths of a second

@@ -9,7 +9,7 @@ import glob
 import re
 from typing import Collection, Dict, List, NamedTuple
 
-from suite.worker.machine import text_of
+from stagebench.suite.worker.machine import text_of
 
 ROOT = "/sys/devices/system"
 

@@ -39,7 +39,7 @@ class Training(NamedTuple):
     patience: int = 0  # the number of epochs without a better accuracy after which training stops early; 0: never
 
 
-# Queries that a percentile wants, by LoadGen's early stopping (suite.analysis.latency).
+# Queries that a percentile wants, by LoadGen's early stopping (stagebench.suite.analysis.latency).
 FLOORS = {0.9: 64, 0.95: 130, 0.99: 662, 0.999: 6636}
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, List
 
-from suite.worker.trainer import Trainer
+from stagebench.suite.worker.trainer import Trainer
 
 STAGES = ("io", "h2d", "forward", "backward", "skew", "communication", "update")
 

@@ -8,15 +8,15 @@ from typing import Iterator, List, Optional
 
 import numpy as np
 
-from suite.worker.case_parts import ITEMSIZES
-from suite.worker.communicator import Communicator, Exchange
-from suite.worker.contract import Call, Unsupported
-from suite.worker.job import Communicate
-from suite.worker.messages import ExchangeTimes, SkippedSizes
-from suite.worker.overlap import overlapped
-from suite.worker.patterns import check, given
-from suite.worker.ranks import Outbox
-from suite.worker.samples import Sampler, rounded
+from stagebench.suite.worker.case_parts import ITEMSIZES
+from stagebench.suite.worker.communicator import Communicator, Exchange
+from stagebench.suite.worker.contract import Call, Unsupported
+from stagebench.suite.worker.job import Communicate
+from stagebench.suite.worker.messages import ExchangeTimes, SkippedSizes
+from stagebench.suite.worker.overlap import overlapped
+from stagebench.suite.worker.patterns import check, given
+from stagebench.suite.worker.ranks import Outbox
+from stagebench.suite.worker.samples import Sampler, rounded
 
 PARTED = ("reduce-scatter", "all-gather", "all-to-all")
 RUNS_TO_VERIFY = 2  # before the samples and after them

@@ -13,7 +13,7 @@ import os
 import time
 from typing import Callable
 
-from suite.worker.network import boot
+from stagebench.suite.worker.network import boot
 
 TIME_NAMESPACE = "/proc/self/ns/time"  # a process in a namespace of its own may have its own monotonic clock
 

@@ -23,8 +23,8 @@ from typing import Optional
 
 import numpy as np
 
-from suite.worker.contract import Setup, Unsupported
-from suite.worker.member import Member
+from stagebench.suite.worker.contract import Setup, Unsupported
+from stagebench.suite.worker.member import Member
 
 WORK, PASSES = 8192, 16  # numbers of a slice of computation, which a core's own cache holds, and passes over them
 
@@ -88,7 +88,7 @@ class Communicator(Member):
 
     @abstractmethod
     def exchange(self, operation: str, count: int, dtype: str = "float32") -> Exchange:
-        """Create an operation on `count` numbers of a type (`suite.worker.case_parts.ITEMSIZES`).
+        """Create an operation on `count` numbers of a type (`stagebench.suite.worker.case_parts.ITEMSIZES`).
 
         `count` is a multiple of the ranks if the operation cuts the numbers into parts. Unsupported for an operation or
         a type that the library does not have.

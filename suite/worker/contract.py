@@ -125,7 +125,7 @@ class Group(ABC):
 
 
 class LayerTimes(NamedTuple):
-    """The times of one layer: medians over several iterations (see `suite.worker.layers`)."""
+    """The times of one layer: medians over several iterations (see `stagebench.suite.worker.layers`)."""
 
     layer: str
     kind: str
@@ -137,7 +137,7 @@ class LayerTimes(NamedTuple):
 
 
 class KernelTimes(NamedTuple):
-    """The time of one of the framework's kernels within one stage, all its calls (see `suite.worker.kernels`)."""
+    """The time of one of the framework's kernels within one stage, all its calls (see `stagebench.suite.worker.kernels`)."""
 
     stage: str
     name: str  # as the framework's profiler has it

@@ -10,9 +10,9 @@ from contextlib import ExitStack, closing
 
 import numpy as np
 
-from suite.worker.asking import PATIENCE_S, Address, Asking
-from suite.worker.contract import Unavailable
-from suite.worker.messages import ServerUse
+from stagebench.suite.worker.asking import PATIENCE_S, Address, Asking
+from stagebench.suite.worker.contract import Unavailable
+from stagebench.suite.worker.messages import ServerUse
 
 
 class Elsewhere(Asking):
@@ -22,7 +22,7 @@ class Elsewhere(Asking):
         """Return the address of queries, once the server says that it is ready; Unavailable if it does not."""
         self._asked.right = self._asked.right.astype(np.float32)  # an exported network answers in it
         parts = urllib.parse.urlsplit(self._rule.address)
-        assert parts.hostname is not None  # suite.plan.resolve has looked
+        assert parts.hostname is not None  # stagebench.suite.plan.resolve has looked
         host, port, health = parts.hostname, parts.port or 80, self._server.health
         if health is not None:
             with closing(http.client.HTTPConnection(host, port, timeout=PATIENCE_S)) as connection:

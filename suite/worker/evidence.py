@@ -14,15 +14,15 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tu
 
 import numpy as np
 
-from suite.worker.contract import Adam, Call, Optimiser, Setup, decay_of
-from suite.worker.feed import share, synthetic
-from suite.worker.messages import Proof, ProofLosses
-from suite.worker.trainer import Arrays, Trainer
-from suite.worker.training import untold
-from suite.worker.typed_json import load as load_json
-from suite.worker.typed_json import store
-from workloads import weights
-from workloads.graph import Graph
+from stagebench.suite.worker.contract import Adam, Call, Optimiser, Setup, decay_of
+from stagebench.suite.worker.feed import share, synthetic
+from stagebench.suite.worker.messages import Proof, ProofLosses
+from stagebench.suite.worker.trainer import Arrays, Trainer
+from stagebench.suite.worker.training import untold
+from stagebench.suite.worker.typed_json import load as load_json
+from stagebench.suite.worker.typed_json import store
+from stagebench.workloads import weights
+from stagebench.workloads.graph import Graph
 
 UPDATES = 3
 RATES = (0.5, 1.0, 0.25)  # factors of the rate at the updates, if the case changes its rate

@@ -7,12 +7,12 @@ from typing import Any, Dict, List, Optional, Sequence, Union
 
 import numpy as np
 
-from suite.worker.case_parts import Input
-from suite.worker.contract import Batch, Setup
-from suite.worker.sources import Source
-from suite.worker.trainer import Trainer
-from suite.worker.view import InMemory, View, page_cache
-from workloads.graph import Graph
+from stagebench.suite.worker.case_parts import Input
+from stagebench.suite.worker.contract import Batch, Setup
+from stagebench.suite.worker.sources import Source
+from stagebench.suite.worker.trainer import Trainer
+from stagebench.suite.worker.view import InMemory, View, page_cache
+from stagebench.workloads.graph import Graph
 
 RESIDENT = 4  # batches in turn: a single one would be overfitted, and its gradients become subnormal
 READ_AHEAD = 17  # batches that may be ready at any setting: MXNet's queue has 16

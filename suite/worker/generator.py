@@ -20,14 +20,14 @@ from typing import Any, Dict, List, NamedTuple, Optional
 
 import numpy as np
 
-from suite.worker import protocols
-from suite.worker.arrivals import KEPT
-from suite.worker.common_clock import NAP
-from suite.worker.evidence import distance
-from suite.worker.grpc_link import GrpcLink
-from suite.worker.guard import prctl
-from suite.worker.http_link import HttpLink
-from suite.worker.protocols import Query
+from stagebench.suite.worker import protocols
+from stagebench.suite.worker.arrivals import KEPT
+from stagebench.suite.worker.common_clock import NAP
+from stagebench.suite.worker.evidence import distance
+from stagebench.suite.worker.grpc_link import GrpcLink
+from stagebench.suite.worker.guard import prctl
+from stagebench.suite.worker.http_link import HttpLink
+from stagebench.suite.worker.protocols import Query
 
 LOST = 0.01  # of the queries that were sent
 REFUSALS, TIME_OUTS = (429, 503), (408, 504)  # statuses of HTTP

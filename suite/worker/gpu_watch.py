@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from suite.worker.messages import GpuUse
+from stagebench.suite.worker.messages import GpuUse
 
 LIBRARY = "libnvidia-ml.so.1"
 SM, MEMORY = 1, 2  # of nvmlClockType_t

@@ -5,7 +5,7 @@ import os
 import uuid
 from typing import Any, List, Optional
 
-from suite.worker.contract import Setup, Unavailable
+from stagebench.suite.worker.contract import Setup, Unavailable
 
 # Variables by which a site or an engine shows a process only some of its host's GPUs.
 CHOSEN = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")

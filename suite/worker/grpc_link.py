@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 from typing import Any, Callable
 
-from suite.worker.protocols import Query
+from stagebench.suite.worker.protocols import Query
 
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
 CONNECT_S = 5.0  # for which the channel is waited for

@@ -296,7 +296,7 @@ def lines_of(path: str) -> list:
 
 
 def report_oom_kills(file: str, processes: int) -> None:
-    """Report the kills as `suite.contracts.engine_messages.OomKills`."""
+    """Report the kills as `stagebench.suite.contracts.engine_messages.OomKills`."""
     from socket import gethostname
 
     with suppress(OSError):

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 from typing import Any, Callable, List, Optional
 
-from suite.worker.protocols import Query
+from stagebench.suite.worker.protocols import Query
 
 CONNECTIONS = 64  # that are open from the start; more are opened where all are busy
 CONNECT_S = 5.0  # for which a connection is waited for

@@ -8,7 +8,7 @@ import os
 from typing import Iterator, List, NamedTuple, Optional, Tuple
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
-# Of images in formats that `suite.worker.photographs` does not read; they are left out by name.
+# Of images in formats that `stagebench.suite.worker.photographs` does not read; they are left out by name.
 OTHER_SUFFIXES = (".avif", ".heic", ".heif", ".jp2", ".jxl", ".ppm", ".pgm", ".ico", ".tga", ".psd", ".svg", ".dng")
 # In lower case, in addition to every name that begins with a dot.
 SYSTEM_NAMES = (

@@ -4,8 +4,8 @@ from typing import List, Tuple
 
 import numpy as np
 
-from suite.worker.trainer import Arrays
-from workloads.graph import Graph, Layer
+from stagebench.suite.worker.trainer import Arrays
+from stagebench.workloads.graph import Graph, Layer
 
 
 def for_inference(graph: Graph, tensors: Arrays, fold: bool) -> Tuple[Graph, Arrays]:

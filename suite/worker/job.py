@@ -10,12 +10,12 @@ A job is read by the worker half of the release that wrote it: no other format i
 import json
 from typing import Any, Dict, List, NamedTuple, Optional, Union
 
-from suite.worker.case_parts import Input, Sampling, Schedule, Serving, Training
-from suite.worker.contract import Setup
-from suite.worker.typed_json import from_json, in_words, to_json
-from suite.worker.variables import Variables
-from workloads.catalogue import PHOTOGRAPHS, Preprocessing
-from workloads.graph import Graph
+from stagebench.suite.worker.case_parts import Input, Sampling, Schedule, Serving, Training
+from stagebench.suite.worker.contract import Setup
+from stagebench.suite.worker.typed_json import from_json, in_words, to_json
+from stagebench.suite.worker.variables import Variables
+from stagebench.workloads.catalogue import PHOTOGRAPHS, Preprocessing
+from stagebench.workloads.graph import Graph
 
 FORMAT = 5
 
@@ -26,10 +26,10 @@ class Group(NamedTuple):
     trainer: str  # "module:name" inside the bundle
     setup: Setup  # of every rank; each puts its own rank, world and local rank in place of those of rank 0
     ranks_per_node: int
-    binding: str  # "none", or "cores": each rank has cores of its own (suite.worker.binding)
+    binding: str  # "none", or "cores": each rank has cores of its own (stagebench.suite.worker.binding)
     memory_limit: int  # bytes that each process of a rank, and each server, may allocate; 0: no limit
-    variables: Variables = Variables()  # the adapter's, in addition to those of suite.worker.variables
-    straggler: float = 0.0  # share of its cores' time that the last rank loses to a load (suite.worker.load)
+    variables: Variables = Variables()  # the adapter's, in addition to those of stagebench.suite.worker.variables
+    straggler: float = 0.0  # share of its cores' time that the last rank loses to a load (stagebench.suite.worker.load)
 
 
 # --- parts of tasks ----------------------------------------------------------
@@ -41,7 +41,7 @@ class DataSet(NamedTuple):
     kind: str  # "arrays", "folder", "text" or "records"
     path: str
     preprocessing: Preprocessing = PHOTOGRAPHS
-    digest: str = ""  # that a text must have (suite.worker.text_files)
+    digest: str = ""  # that a text must have (stagebench.suite.worker.text_files)
 
 
 class Recipe(NamedTuple):
@@ -56,7 +56,7 @@ class Recipe(NamedTuple):
 
 
 class ModelServer(NamedTuple):
-    """A model server to start, or one elsewhere, which has no tokens: `suite.contracts.model_server`."""
+    """A model server to start, or one elsewhere, which has no tokens: `stagebench.suite.contracts.model_server`."""
 
     name: str
     version: str
@@ -103,7 +103,7 @@ class Prove(NamedTuple):
     graph: Graph
     oracle: str  # folder of the float64 results
     samples: int  # of one network
-    layers: bool = False  # whether to look for the first wrong layer instead (suite.worker.locate)
+    layers: bool = False  # whether to look for the first wrong layer instead (stagebench.suite.worker.locate)
 
 
 class MakeOracle(NamedTuple):
@@ -138,7 +138,7 @@ class Read(NamedTuple):
 
 
 class Behave(NamedTuple):
-    """Check the behaviour that no oracle can show: `suite.worker.behaviour`."""
+    """Check the behaviour that no oracle can show: `stagebench.suite.worker.behaviour`."""
 
     samples: int  # of one rank's network
     shares: int  # of them: devices of this rank that draw masks of their own
@@ -154,13 +154,13 @@ class Communicate(NamedTuple):
     """Time one operation over its sizes, or over the gradient tensors of a network."""
 
     communicator: str  # "module:name" inside the bundle
-    operation: str  # one of suite.contracts.case.OPERATIONS
+    operation: str  # one of stagebench.suite.contracts.case.OPERATIONS
     counts: List[int]  # numbers of each message, one after the other; of tensors in backward order
     overlap: List[int]  # which of the counts are measured together with computation
     seconds: float  # of the samples of a message
     budget_s: float  # for all counts together, overlap not counted; those that would not fit are skipped. 0: no limit
     tensors: bool = False  # whether the messages are a network's gradient tensors
-    dtype: str = "float32"  # of the numbers: one of suite.worker.case_parts.ITEMSIZES
+    dtype: str = "float32"  # of the numbers: one of stagebench.suite.worker.case_parts.ITEMSIZES
 
 
 Task = Union[Measure, Train, Prove, Behave, MakeOracle, Pack, Read, Look, Communicate]

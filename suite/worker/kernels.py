@@ -10,8 +10,8 @@ from bisect import bisect_right
 from statistics import median
 from typing import Dict, Iterable, List, NamedTuple, Tuple
 
-from suite.worker.contract import KernelTimes
-from suite.worker.messages import Kernels
+from stagebench.suite.worker.contract import KernelTimes
+from stagebench.suite.worker.messages import Kernels
 
 STAGES = ("h2d", "forward", "backward", "communication", "update")
 WARMUP, PROFILED = 3, 5  # iterations: the first ones under a profiler pay for its start

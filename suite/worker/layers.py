@@ -11,8 +11,8 @@ from abc import ABC, abstractmethod
 from statistics import median_high
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from suite.worker.contract import Call, LayerTimes
-from workloads.graph import Graph, Layer
+from stagebench.suite.worker.contract import Call, LayerTimes
+from stagebench.workloads.graph import Graph, Layer
 
 ROUNDS, LEAST_ROUNDS, LIMIT_S = 5, 2, 3.0  # no further round begins after LIMIT_S, but LEAST_ROUNDS are made
 LOSS = "loss"  # the name of the row after the last layer

@@ -9,11 +9,11 @@ from typing import List
 
 import numpy as np
 
-from suite.worker.evidence import SEED, distance
-from suite.worker.feed import share, synthetic
-from suite.worker.trainer import Arrays, Trainer
-from workloads.graph import Graph
-from workloads.weights import for_proof
+from stagebench.suite.worker.evidence import SEED, distance
+from stagebench.suite.worker.feed import share, synthetic
+from stagebench.suite.worker.trainer import Arrays, Trainer
+from stagebench.workloads.graph import Graph
+from stagebench.workloads.weights import for_proof
 
 FLAT, HEAD, CLASSES = "cut_flat", "cut_head", 4  # a few classes: after a first convolution a dense layer is large
 FAR, FAR_IN_SHORT = {"float64": 1e-6, "float32": 1e-4}, 5e-2  # relative errors by precision: most mistakes are larger

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from statistics import median
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
 
-from suite.worker.case_parts import Sampling
-from suite.worker.contract import Call
-from suite.worker.gpus import driven
-from suite.worker.member import Member
-from suite.worker.messages import HostUse
-from suite.worker.noise import Meter, disturbance, together
-from suite.worker.turns import Turns
+from stagebench.suite.worker.case_parts import Sampling
+from stagebench.suite.worker.contract import Call
+from stagebench.suite.worker.gpus import driven
+from stagebench.suite.worker.member import Member
+from stagebench.suite.worker.messages import HostUse
+from stagebench.suite.worker.noise import Meter, disturbance, together
+from stagebench.suite.worker.turns import Turns
 
 WINDOW, QUICK_WINDOW = 8, 6  # last steps that are examined for a trend; the shorter if fewer are asked for
 LEAST_FALL = 0.03  # a trend is at least this: the later half's median below the earlier half's

@@ -6,8 +6,8 @@ import platform
 import subprocess
 from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
-from suite.worker.guard import control_groups
-from suite.worker.messages import GpuSettings, Machine
+from stagebench.suite.worker.guard import control_groups
+from stagebench.suite.worker.messages import GpuSettings, Machine
 
 CPUS, MEMORY = "/proc/cpuinfo", "/proc/meminfo"
 OS = "/etc/os-release"

@@ -13,18 +13,18 @@ from typing import List, Optional
 
 import numpy as np
 
-from suite.worker import binding, gpus, messages, network
-from suite.worker.contract import Unavailable, Unsupported
-from suite.worker.job import FORMAT, Communicate, Group, Job, Prove, Train, read_job
-from suite.worker.load import Load
-from suite.worker.machine import machine
-from suite.worker.member import Member
-from suite.worker.memory_limit import limit_memory
-from suite.worker.network import connections
-from suite.worker.predictor import Predictor
-from suite.worker.ranks import Outbox, Rank, own_rank
-from suite.worker.tasks import RUN, Diverged
-from suite.worker.variables import THREADS, Variables, arithmetic, digest, settings, written
+from stagebench.suite.worker import binding, gpus, messages, network
+from stagebench.suite.worker.contract import Unavailable, Unsupported
+from stagebench.suite.worker.job import FORMAT, Communicate, Group, Job, Prove, Train, read_job
+from stagebench.suite.worker.load import Load
+from stagebench.suite.worker.machine import machine
+from stagebench.suite.worker.member import Member
+from stagebench.suite.worker.memory_limit import limit_memory
+from stagebench.suite.worker.network import connections
+from stagebench.suite.worker.predictor import Predictor
+from stagebench.suite.worker.ranks import Outbox, Rank, own_rank
+from stagebench.suite.worker.tasks import RUN, Diverged
+from stagebench.suite.worker.variables import THREADS, Variables, arithmetic, digest, settings, written
 
 LEAVING = 60.0  # seconds that a framework may take to close
 

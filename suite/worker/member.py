@@ -1,14 +1,14 @@
 """The base of the worker side's three contracts: the life, the clock and the machine of a rank.
 
-`suite.worker.trainer` trains, `suite.worker.predictor` infers, `suite.worker.communicator` exchanges.
+`stagebench.suite.worker.trainer` trains, `stagebench.suite.worker.predictor` infers, `stagebench.suite.worker.communicator` exchanges.
 """
 
 import time
 from abc import ABC, abstractmethod
 from typing import Any, Dict, Optional
 
-from suite.worker import peaks
-from suite.worker.contract import Joined, Setup
+from stagebench.suite.worker import peaks
+from stagebench.suite.worker.contract import Joined, Setup
 
 Notes = Dict[str, Any]  # JSON's values by name
 

@@ -12,8 +12,8 @@ NaN.
 
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple, Type, TypeVar, Union
 
-from suite.worker.contract import KernelTimes, LayerTimes
-from suite.worker.typed_json import LineCodec
+from stagebench.suite.worker.contract import KernelTimes, LayerTimes
+from stagebench.suite.worker.typed_json import LineCodec
 
 # --- life ----------------------------------------------------------------
 
@@ -45,7 +45,7 @@ class Machine(NamedTuple):
 
 
 class Arithmetic(NamedTuple):
-    """The environment variables that change what a rank computes (suite.worker.variables)."""
+    """The environment variables that change what a rank computes (stagebench.suite.worker.variables)."""
 
     names: List[str]  # their values are among its settings
     digest: str  # of the values, of which settings show less
@@ -54,7 +54,7 @@ class Arithmetic(NamedTuple):
 class Hello(NamedTuple):
     """The first message: the process runs, nothing has been imported from the adapter yet."""
 
-    format: int  # suite.worker.job.FORMAT
+    format: int  # stagebench.suite.worker.job.FORMAT
     rank: int
     world: int
     host: str  # its name
@@ -62,7 +62,7 @@ class Hello(NamedTuple):
     python: str
     numpy: str
     cores: List[int]  # that this rank may use
-    threads: Dict[str, str]  # the variables suite.worker.variables.THREADS, where set
+    threads: Dict[str, str]  # the variables stagebench.suite.worker.variables.THREADS, where set
     settings: Dict[str, str]  # variables that libraries of communication read, or that change what is computed
     boot: str = ""  # identifies the running kernel; "" if the system has no such mark
     host_cores: Optional[int] = None
@@ -72,7 +72,7 @@ class Hello(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """The engine has connected this rank: suite.worker.contract.Joined, and the settings as they are now."""
+    """The engine has connected this rank: stagebench.suite.worker.contract.Joined, and the settings as they are now."""
 
     rank: int
     world: int
@@ -107,7 +107,7 @@ class Progress(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """A rank waits for its turn, which it takes with other measurements on its host (suite.worker.turns)."""
+    """A rank waits for its turn, which it takes with other measurements on its host (stagebench.suite.worker.turns)."""
 
     more: bool  # whether it will wait again within this pass
 
@@ -141,7 +141,7 @@ class GpuUse(NamedTuple):
     memory_clock_hz: Optional[float] = None  # the mean
     least_memory_clock_hz: Optional[float] = None
     celsius: Optional[int] = None  # at most
-    throttled_by: Optional[List[str]] = None  # the reasons of lower clocks (suite.worker.gpu_watch.REASONS)
+    throttled_by: Optional[List[str]] = None  # the reasons of lower clocks (stagebench.suite.worker.gpu_watch.REASONS)
     joules: Optional[float] = None  # by its own counter
 
 

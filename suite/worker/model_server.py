@@ -1,8 +1,8 @@
 """A model server in front of this process's predictor.
 
 Three processes: the server, in an environment of its own; this one, which the server reaches through shared memory
-(`suite.worker.shared_answers`), so that any framework's predictor can be behind any server; and the generator, on a
-core of its own (`suite.worker.asking`). All read one clock.
+(`stagebench.suite.worker.shared_answers`), so that any framework's predictor can be behind any server; and the generator, on a
+core of its own (`stagebench.suite.worker.asking`). All read one clock.
 """
 
 import contextlib
@@ -16,15 +16,15 @@ from typing import Any, Callable, Dict, List, Tuple
 
 import numpy as np
 
-from suite.worker.answering import Answering, Seen
-from suite.worker.arrivals import Asked
-from suite.worker.asking import PATIENCE_S, Address, Asking, end
-from suite.worker.case_parts import Serving
-from suite.worker.guard import descendants, guarded, lines_of
-from suite.worker.job import ModelServer
-from suite.worker.messages import PARTS_BEHIND, ServerUse, Try
-from suite.worker.rendezvous import free_port
-from suite.worker.shared_answers import VARIABLE, Served
+from stagebench.suite.worker.answering import Answering, Seen
+from stagebench.suite.worker.arrivals import Asked
+from stagebench.suite.worker.asking import PATIENCE_S, Address, Asking, end
+from stagebench.suite.worker.case_parts import Serving
+from stagebench.suite.worker.guard import descendants, guarded, lines_of
+from stagebench.suite.worker.job import ModelServer
+from stagebench.suite.worker.messages import PARTS_BEHIND, ServerUse, Try
+from stagebench.suite.worker.rendezvous import free_port
+from stagebench.suite.worker.shared_answers import VARIABLE, Served
 
 HOST = "127.0.0.1"
 READY_S = 120.0  # from a server's start to its first answer

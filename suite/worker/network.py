@@ -13,8 +13,8 @@ import socket
 import struct
 from typing import Dict, Iterator, List, Set, Tuple
 
-from suite.worker.machine import text_of
-from suite.worker.messages import Connection, Traffic
+from stagebench.suite.worker.machine import text_of
+from stagebench.suite.worker.messages import Connection, Traffic
 
 NETWORK = "/proc/net/dev"  # of this process's network namespace
 INFINIBAND = "/sys/class/infiniband/*/ports/*/counters"  # its traffic bypasses the system's network

@@ -6,9 +6,9 @@ import os
 import time
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from suite.worker import gpu_watch
-from suite.worker.machine import Energy, bytes_of, energy, joules, text_of
-from suite.worker.messages import GpuUse, HostUse
+from stagebench.suite.worker import gpu_watch
+from stagebench.suite.worker.machine import Energy, bytes_of, energy, joules, text_of
+from stagebench.suite.worker.messages import GpuUse, HostUse
 
 REFERENCE = bytes(4 << 20)
 TIMES = 5
@@ -16,8 +16,11 @@ STAT, CPUS = "/proc/stat", "/proc/cpuinfo"
 CLOCK = "/sys/devices/system/cpu/cpu%d/cpufreq/scaling_cur_freq"  # kHz
 MARKER = b"STAGEBENCH_ATTEMPT"  # in the environment of all processes of a measurement on this host
 TICK = os.sysconf("SC_CLK_TCK")
-USER, SYSTEM = 11, 12  # fields of /proc/PID/stat, counted from the state; suite.worker.behaviour
-BUSY, STOLEN = 0.03, 0.02  # shares of a rank's cores from which other programs change a figure; suite.analysis.machine
+USER, SYSTEM = 11, 12  # fields of /proc/PID/stat, counted from the state; stagebench.suite.worker.behaviour
+BUSY, STOLEN = (
+    0.03,
+    0.02,
+)  # shares of a rank's cores from which other programs change a figure; stagebench.suite.analysis.machine
 COUNTED = 0.5  # of the time, at least: a system whose CPUs count less does not count them one by one
 TOLD_S = 0.2  # the system counts in hundredths of a second: over less time its counts mean nothing
 ADDED = ("seconds", "own_cpu_s", "busy_cpu_s", "steal_cpu_s", "cpu_joules", "gpu_joules")

@@ -12,19 +12,19 @@ import socket
 import subprocess
 from typing import Any, List, Optional
 
-from suite.worker.answering import Seen
-from suite.worker.arrivals import Asked
-from suite.worker.asking import PATIENCE_S, Address, end
-from suite.worker.case_parts import Serving
-from suite.worker.common_clock import is_one_kernel
-from suite.worker.contract import Unavailable
-from suite.worker.guard import guarded
-from suite.worker.haproxy import NO_HAPROXY, configuration, haproxy
-from suite.worker.job import ModelServer
-from suite.worker.messages import ServerUse
-from suite.worker.model_server import HOST, Behind
-from suite.worker.ranks import Outbox
-from suite.worker.rendezvous import free_port
+from stagebench.suite.worker.answering import Seen
+from stagebench.suite.worker.arrivals import Asked
+from stagebench.suite.worker.asking import PATIENCE_S, Address, end
+from stagebench.suite.worker.case_parts import Serving
+from stagebench.suite.worker.common_clock import is_one_kernel
+from stagebench.suite.worker.contract import Unavailable
+from stagebench.suite.worker.guard import guarded
+from stagebench.suite.worker.haproxy import NO_HAPROXY, configuration, haproxy
+from stagebench.suite.worker.job import ModelServer
+from stagebench.suite.worker.messages import ServerUse
+from stagebench.suite.worker.model_server import HOST, Behind
+from stagebench.suite.worker.ranks import Outbox
+from stagebench.suite.worker.rendezvous import free_port
 
 NEXT, END = "next", "end"  # rank 0's words after a task
 

@@ -13,9 +13,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from suite.worker.contract import Unsupported
-from suite.worker.inference_graph import for_inference
-from workloads.graph import Graph, Layer
+from stagebench.suite.worker.contract import Unsupported
+from stagebench.suite.worker.inference_graph import for_inference
+from stagebench.workloads.graph import Graph, Layer
 
 OPSET, IR = 20, 9  # of ONNX 1.15: Gelu by tanh is younger than opset 17 with LayerNormalization
 Arrays = Mapping[str, np.ndarray]

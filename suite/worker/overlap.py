@@ -7,9 +7,9 @@ follow each other. The computation is made about as long as the exchange.
 import math
 from statistics import median_high
 
-from suite.worker.communicator import Communicator, Exchange
-from suite.worker.messages import OverlapTimes
-from suite.worker.samples import Sampler, rounded
+from stagebench.suite.worker.communicator import Communicator, Exchange
+from stagebench.suite.worker.messages import OverlapTimes
+from stagebench.suite.worker.samples import Sampler, rounded
 
 SLICES = 20  # timed, to learn how long one takes
 

@@ -14,14 +14,14 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from suite.worker.job import Pack
-from suite.worker.photographs import common, naming, shrunk
-from suite.worker.ranks import Outbox
-from suite.worker.sources import Source, refuse_classes
-from suite.worker.trainer import Trainer
-from suite.worker.typed_json import from_json, load, store
-from workloads.catalogue import PHOTOGRAPHS, Preprocessing
-from workloads.graph import Shape
+from stagebench.suite.worker.job import Pack
+from stagebench.suite.worker.photographs import common, naming, shrunk
+from stagebench.suite.worker.ranks import Outbox
+from stagebench.suite.worker.sources import Source, refuse_classes
+from stagebench.suite.worker.trainer import Trainer
+from stagebench.suite.worker.typed_json import from_json, load, store
+from stagebench.workloads.catalogue import PHOTOGRAPHS, Preprocessing
+from stagebench.workloads.graph import Shape
 
 MARKER, PART, JOINED = "records.json", "part.json", "joined"
 FORMAT = 3
@@ -55,7 +55,7 @@ class Skipped(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """The content of `records.json`: the recipe (suite.worker.job.Recipe) and the result."""
+    """The content of `records.json`: the recipe (stagebench.suite.worker.job.Recipe) and the result."""
 
     source: str
     kind: str

@@ -1,7 +1,7 @@
 """The passes of a measurement, one declaration each.
 
 Plans, the worker, checks of records, documentation and pages read the declarations; a new pass needs one more of them
-and a method of `suite.worker.passes.Passes`. Those of inference are loads: `suite.worker.queries` runs them all.
+and a method of `stagebench.suite.worker.passes.Passes`. Those of inference are loads: `stagebench.suite.worker.queries` runs them all.
 
 Python 3.6, standard library only.
 """
@@ -38,7 +38,7 @@ def if_data_are_read(devices: int, reads: bool) -> Optional[str]:
 
 
 class PassKind(NamedTuple):
-    """A pass: its runner is the method `_NAME` of suite.worker.passes.Passes, unless it is a task of its own."""
+    """A pass: its runner is the method `_NAME` of stagebench.suite.worker.passes.Passes, unless it is a task of its own."""
 
     name: str
     runs: str  # in words, for documentation
@@ -50,7 +50,7 @@ class PassKind(NamedTuple):
     has_loss: bool = False  # whether a record's reader gets the loss of its last step
     own_pace: bool = False  # whether ranks may run different numbers of steps
     usual: bool = True  # whether a plan that names no passes has it
-    infers: bool = False  # whether it asks a predictor (suite.worker.predictor); else a trainer
+    infers: bool = False  # whether it asks a predictor (stagebench.suite.worker.predictor); else a trainer
     query: int = 0  # samples of one query, if it infers; 0: the case's batch
 
 

@@ -1,6 +1,6 @@
 """The passes: separate ways of running the same training, so that no number disturbs another.
 
-`suite.worker.pass_kinds` declares them.
+`stagebench.suite.worker.pass_kinds` declares them.
 
 The stages of the staged pass add up to its wall time. Differences come from blocks in turns: a machine's drift is
 larger than most of them.
@@ -9,14 +9,14 @@ larger than most of them.
 import time
 from typing import Any, Callable, ContextManager, Dict, List, Optional, Sequence
 
-from suite.worker.clock import StageClock
-from suite.worker.common_clock import CommonClock
-from suite.worker.contract import Call, LayerTimes
-from suite.worker.loop import RESUMED, Loop, Side, Timed, Turn
-from suite.worker.messages import HostUse, Kernels, Pass
-from suite.worker.noise import Meter
-from suite.worker.pass_kinds import BY_NAME, COMM_ONLY, COMPUTE_ONLY, IO_ONLY, NATIVE, RESIDENT, STAGED
-from suite.worker.trainer import Trainer
+from stagebench.suite.worker.clock import StageClock
+from stagebench.suite.worker.common_clock import CommonClock
+from stagebench.suite.worker.contract import Call, LayerTimes
+from stagebench.suite.worker.loop import RESUMED, Loop, Side, Timed, Turn
+from stagebench.suite.worker.messages import HostUse, Kernels, Pass
+from stagebench.suite.worker.noise import Meter
+from stagebench.suite.worker.pass_kinds import BY_NAME, COMM_ONLY, COMPUTE_ONLY, IO_ONLY, NATIVE, RESIDENT, STAGED
+from stagebench.suite.worker.trainer import Trainer
 
 STAGED_ROUNDS = 2  # at least: where a step takes seconds, a staged one takes more
 

@@ -11,8 +11,8 @@ from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
-from suite.worker.contract import Call, Setup
-from suite.worker.messages import Peaks
+from stagebench.suite.worker.contract import Call, Setup
+from stagebench.suite.worker.messages import Peaks
 
 SIDES = (512, 8192)  # numbers of a matrix's side: the first to be tried, the last
 BYTES = (32 << 20, 1 << 30)  # bytes of a copy: the first to be tried, the last; more than caches hold

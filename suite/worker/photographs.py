@@ -1,4 +1,4 @@
-"""The way from an image file's bytes to a network's input, by Pillow, as `workloads.catalogue` states it.
+"""The way from an image file's bytes to a network's input, by Pillow, as `stagebench.workloads.catalogue` states it.
 
 The files' formats are in FORMATS, whatever their names say; of an animation or a document the first picture is read.
 What frameworks' decoders read differently is read by Pillow, or packed as a PNG (`common`).
@@ -13,9 +13,9 @@ from typing import Any, Callable, Iterator, Optional, Tuple
 
 import numpy as np
 
-from suite.worker.array_files import FREE
-from suite.worker.image_folder import escaped
-from workloads.catalogue import PHOTOGRAPHS, Box, Preprocessing
+from stagebench.suite.worker.array_files import FREE
+from stagebench.suite.worker.image_folder import escaped
+from stagebench.workloads.catalogue import PHOTOGRAPHS, Box, Preprocessing
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")  # Pillow's names
 READ = f"{', '.join(FORMATS[:-1])} and {FORMATS[-1]}"

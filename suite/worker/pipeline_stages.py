@@ -7,8 +7,8 @@ projection has two.
 
 from typing import Dict, List, NamedTuple, Set, Tuple
 
-from suite.worker.contract import Unsupported
-from workloads.graph import Graph, size
+from stagebench.suite.worker.contract import Unsupported
+from stagebench.workloads.graph import Graph, size
 
 # Least first: multiply-accumulates of the heaviest stage, numbers of a sample that cross all cuts, then late cuts
 # (an activation stays with the layer that it follows).

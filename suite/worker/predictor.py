@@ -14,16 +14,16 @@ from typing import Any, Iterable, Iterator
 
 import numpy as np
 
-from suite.worker.contract import Joined
-from suite.worker.evidence import SEED, Oracle, meta_of
-from suite.worker.feed import synthetic
-from suite.worker.meeting import Meeting
-from suite.worker.member import Member
-from suite.worker.messages import Proof, ProofLosses
-from suite.worker.rendezvous import meeting_place
-from suite.worker.trainer import Arrays
-from workloads import weights
-from workloads.graph import Graph
+from stagebench.suite.worker.contract import Joined
+from stagebench.suite.worker.evidence import SEED, Oracle, meta_of
+from stagebench.suite.worker.feed import synthetic
+from stagebench.suite.worker.meeting import Meeting
+from stagebench.suite.worker.member import Member
+from stagebench.suite.worker.messages import Proof, ProofLosses
+from stagebench.suite.worker.rendezvous import meeting_place
+from stagebench.suite.worker.trainer import Arrays
+from stagebench.workloads import weights
+from stagebench.workloads.graph import Graph
 
 
 class Predictor(Member):
@@ -43,7 +43,7 @@ class Predictor(Member):
     def load(self, graph: Graph, tensors: Arrays) -> None:
         """Make the network with these parameters and running statistics (canonical names and layouts).
 
-        `suite.worker.inference_graph.for_inference` cuts the network down to what its answer needs. May be called
+        `stagebench.suite.worker.inference_graph.for_inference` cuts the network down to what its answer needs. May be called
         again, with another network.
         """
 

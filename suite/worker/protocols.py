@@ -12,10 +12,10 @@ from typing import Any, Callable, Dict, Optional
 
 import numpy as np
 
-from suite.worker import infer_messages
+from stagebench.suite.worker import infer_messages
 
 V2_TYPES = {"float16": "FP16", "float32": "FP32", "float64": "FP64", "int32": "INT32", "int64": "INT64"}
-INPUT, OUTPUT = "input", "logits"  # the names of tensors, as suite.worker.onnx_network writes them
+INPUT, OUTPUT = "input", "logits"  # the names of tensors, as stagebench.suite.worker.onnx_network writes them
 V2_HEADER = "inference-header-content-length"
 GRPC = "v2-grpc"
 PROTOCOLS = ("raw", "v2", GRPC, "json")

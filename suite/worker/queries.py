@@ -1,6 +1,6 @@
 """Loads: how a predictor is asked, by the words of MLPerf's LoadGen (https://github.com/mlcommons/inference).
 
-`suite.worker.pass_kinds` declares them. A query begins with samples in the host's memory, and ends when its answers are
+`stagebench.suite.worker.pass_kinds` declares them. A query begins with samples in the host's memory, and ends when its answers are
 there.
 """
 
@@ -10,19 +10,19 @@ from typing import Dict, Iterator, List, Optional, Union
 
 import numpy as np
 
-from suite.worker.arrivals import Asked, InProcess, tries
-from suite.worker.asking import Asking
-from suite.worker.elsewhere import Elsewhere
-from suite.worker.feed import RESIDENT, synthetic
-from suite.worker.job import Measure
-from suite.worker.loop import Loop, Side, Timed
-from suite.worker.messages import HostUse, Pass, ServerUse, Try
-from suite.worker.model_server import Behind
-from suite.worker.one_address import OneAddress
-from suite.worker.pass_kinds import BY_NAME, OFFLINE
-from suite.worker.predictor import Predictor, overlapped
-from suite.worker.ranks import Outbox
-from workloads.graph import Graph
+from stagebench.suite.worker.arrivals import Asked, InProcess, tries
+from stagebench.suite.worker.asking import Asking
+from stagebench.suite.worker.elsewhere import Elsewhere
+from stagebench.suite.worker.feed import RESIDENT, synthetic
+from stagebench.suite.worker.job import Measure
+from stagebench.suite.worker.loop import Loop, Side, Timed
+from stagebench.suite.worker.messages import HostUse, Pass, ServerUse, Try
+from stagebench.suite.worker.model_server import Behind
+from stagebench.suite.worker.one_address import OneAddress
+from stagebench.suite.worker.pass_kinds import BY_NAME, OFFLINE
+from stagebench.suite.worker.predictor import Predictor, overlapped
+from stagebench.suite.worker.ranks import Outbox
+from stagebench.workloads.graph import Graph
 
 DISTINCT = 16  # samples, at least, that are asked for in turn
 

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from threading import Event, Thread
 from typing import Iterator, Mapping, NamedTuple, Optional
 
-from suite.worker.machine import field
-from suite.worker.messages import Message, Phase, Progress, encode
+from stagebench.suite.worker.machine import field
+from stagebench.suite.worker.messages import Message, Phase, Progress, encode
 
 
 class Rank(NamedTuple):
@@ -19,7 +19,7 @@ class Rank(NamedTuple):
 
 
 OWN = ("STAGEBENCH_RANK", "STAGEBENCH_WORLD", "STAGEBENCH_LOCAL_RANK")
-NAMES = "STAGEBENCH_RANK_VARIABLES"  # "RANK,WORLD,LOCAL": an engine's own (suite.contracts.launcher.RankVariables)
+NAMES = "STAGEBENCH_RANK_VARIABLES"  # "RANK,WORLD,LOCAL": an engine's own (stagebench.suite.contracts.launcher.RankVariables)
 
 
 def own_rank(environ: Optional[Mapping[str, str]] = None) -> Rank:

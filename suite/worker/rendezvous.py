@@ -9,8 +9,8 @@ import socket
 import struct
 from typing import List
 
-from suite.worker.machine import text_of
-from suite.worker.meeting import Address
+from stagebench.suite.worker.machine import text_of
+from stagebench.suite.worker.meeting import Address
 
 VARIABLES = ("MASTER_ADDR", "MASTER_PORT")
 DISCARD = 9  # a port; nothing is sent there

@@ -9,9 +9,9 @@ there a stall makes the rest of the row late.)
 
 from typing import Callable, List, NamedTuple, Optional
 
-from suite.worker.common_clock import CommonClock
-from suite.worker.communicator import Communicator
-from suite.worker.contract import Call
+from stagebench.suite.worker.common_clock import CommonClock
+from stagebench.suite.worker.communicator import Communicator
+from stagebench.suite.worker.contract import Call
 
 LEAST, MOST = 5, 2000  # samples
 WARM = 0.1  # the warm-up's time over the samples'; what it measures is dropped

@@ -39,7 +39,7 @@ class Served(NamedTuple):
     query_shape: List[int]  # without a batch's dimension
     answer_shape: List[int]
     options: Dict[str, Any] = {}  # the server's own, by its names
-    protocol: str = "raw"  # one of suite.worker.protocols
+    protocol: str = "raw"  # one of stagebench.suite.worker.protocols
 
 
 def served() -> Served:

@@ -10,13 +10,13 @@ from typing import Any, Iterator, List, Optional, Tuple
 
 import numpy as np
 
-from suite.worker import text_files
-from suite.worker.array_files import loaded
-from suite.worker.image_folder import left_out_words, listed
-from suite.worker.job import DataSet
-from suite.worker.photographs import Photographs
-from workloads.catalogue import PHOTOGRAPHS, Preprocessing
-from workloads.graph import Shape
+from stagebench.suite.worker import text_files
+from stagebench.suite.worker.array_files import loaded
+from stagebench.suite.worker.image_folder import left_out_words, listed
+from stagebench.suite.worker.job import DataSet
+from stagebench.suite.worker.photographs import Photographs
+from stagebench.workloads.catalogue import PHOTOGRAPHS, Preprocessing
+from stagebench.workloads.graph import Shape
 
 
 class Source:
@@ -29,7 +29,7 @@ class Source:
     classes = 0  # labels are below it
     consecutive = False  # True: samples follow each other in one text, so that the last ones are held out
     # A framework's own reader may take these instead of asking for sample after sample:
-    records: Any = None  # the suite.worker.packed_set.RecordSource, if the set is packed
+    records: Any = None  # the stagebench.suite.worker.packed_set.RecordSource, if the set is packed
     files: Optional[List[Tuple[str, int]]] = None  # (path, label) of every sample, if they are image files
     photographs: Optional[Photographs] = None  # cuts and scales them
     arrays: Optional[Tuple[np.ndarray, np.ndarray]] = None  # images and labels, if in memory as a network's

@@ -1,4 +1,4 @@
-"""The tasks that a worker runs with its trainer; `suite.worker.job` defines them."""
+"""The tasks that a worker runs with its trainer; `stagebench.suite.worker.job` defines them."""
 
 import resource
 import time
@@ -7,25 +7,37 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Union
 
 import numpy as np
 
-from suite.worker import behaviour, evidence, gpus, job, kernels, locate, messages, noise, packed_set, peaks, predictor
-from suite.worker.comm import comm
-from suite.worker.communicator import Communicator
-from suite.worker.contract import Unsupported
-from suite.worker.feed import Reading, ResidentFeed, StreamFeed, own_synthetic
-from suite.worker.loop import Loop
-from suite.worker.member import Member
-from suite.worker.packed_set import RecordSource
-from suite.worker.pass_kinds import BY_NAME, KERNELS, SERVER, SPEEDS, STAGED, TRAIN
-from suite.worker.passes import Passes
-from suite.worker.predictor import Predictor
-from suite.worker.queries import Loads, tensors_of
-from suite.worker.ranks import Outbox
-from suite.worker.sources import Source, open_source, split
-from suite.worker.trainer import Arrays, Trainer
-from suite.worker.training import Training
-from suite.worker.turns import Turns
-from workloads import weights
-from workloads.graph import Graph
+from stagebench.suite.worker import (
+    behaviour,
+    evidence,
+    gpus,
+    job,
+    kernels,
+    locate,
+    messages,
+    noise,
+    packed_set,
+    peaks,
+    predictor,
+)
+from stagebench.suite.worker.comm import comm
+from stagebench.suite.worker.communicator import Communicator
+from stagebench.suite.worker.contract import Unsupported
+from stagebench.suite.worker.feed import Reading, ResidentFeed, StreamFeed, own_synthetic
+from stagebench.suite.worker.loop import Loop
+from stagebench.suite.worker.member import Member
+from stagebench.suite.worker.packed_set import RecordSource
+from stagebench.suite.worker.pass_kinds import BY_NAME, KERNELS, SERVER, SPEEDS, STAGED, TRAIN
+from stagebench.suite.worker.passes import Passes
+from stagebench.suite.worker.predictor import Predictor
+from stagebench.suite.worker.queries import Loads, tensors_of
+from stagebench.suite.worker.ranks import Outbox
+from stagebench.suite.worker.sources import Source, open_source, split
+from stagebench.suite.worker.trainer import Arrays, Trainer
+from stagebench.suite.worker.training import Training
+from stagebench.suite.worker.turns import Turns
+from stagebench.workloads import weights
+from stagebench.workloads.graph import Graph
 
 SUBNORMAL = 1e-3  # a share of all parameters, or of all gradients
 

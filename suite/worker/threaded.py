@@ -7,8 +7,8 @@ from typing import Any, Deque, Iterator, List
 
 import numpy as np
 
-from suite.worker.contract import Batch, Setup
-from suite.worker.sources import Source
+from stagebench.suite.worker.contract import Batch, Setup
+from stagebench.suite.worker.sources import Source
 
 
 class Reader(ABC):

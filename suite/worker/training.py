@@ -11,15 +11,15 @@ from typing import Any, Callable, List, Tuple
 
 import numpy as np
 
-from suite.worker import gpus, messages
-from suite.worker.case_parts import Schedule
-from suite.worker.contract import Batch, Unsupported
-from suite.worker.noise import Meter
-from suite.worker.pass_kinds import TRAIN
-from suite.worker.sources import Source
-from suite.worker.threaded import stacked
-from suite.worker.trainer import Trainer
-from workloads.graph import Graph
+from stagebench.suite.worker import gpus, messages
+from stagebench.suite.worker.case_parts import Schedule
+from stagebench.suite.worker.contract import Batch, Unsupported
+from stagebench.suite.worker.noise import Meter
+from stagebench.suite.worker.pass_kinds import TRAIN
+from stagebench.suite.worker.sources import Source
+from stagebench.suite.worker.threaded import stacked
+from stagebench.suite.worker.trainer import Trainer
+from stagebench.workloads.graph import Graph
 
 EVERY_STEP, THEN_EVERY = 100, 10  # losses kept: of the first steps all, later one in ten
 CONSTANT = Schedule()

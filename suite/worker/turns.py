@@ -1,13 +1,13 @@
 """The turns of several measurements on a host: all of them are running, and only one of them works at a time.
 
 The machine's drift then hits all of them alike, within a second instead of minutes. A rank that waits for its turn
-sleeps in a read of a pipe of its own; suite.processes.attempt has the other end.
+sleeps in a read of a pipe of its own; stagebench.suite.processes.attempt has the other end.
 """
 
 import os
 from typing import Any, Callable
 
-from suite.worker.messages import Waiting
+from stagebench.suite.worker.messages import Waiting
 
 PIPE = "turns-%d"  # in the attempt's folder, by rank; it exists if turns are taken
 

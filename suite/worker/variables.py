@@ -18,7 +18,7 @@ import os
 import re
 from typing import Dict, List, Mapping, NamedTuple
 
-from suite.worker.homes import without_homes
+from stagebench.suite.worker.homes import without_homes
 
 # Variables that set the threads of the libraries of computation; every rank must see them.
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")

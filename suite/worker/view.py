@@ -11,9 +11,9 @@ from typing import Any, Dict, Iterator, List, Tuple
 
 import numpy as np
 
-from suite.worker.case_parts import Input
-from suite.worker.machine import memory
-from suite.worker.sources import Arrays, Source
+from stagebench.suite.worker.case_parts import Input
+from stagebench.suite.worker.machine import memory
+from stagebench.suite.worker.sources import Arrays, Source
 
 
 class View(Source):

@@ -9,20 +9,20 @@ from itertools import product
 import numpy as np
 import pytest
 
-from suite.worker.contract import SGD, Adam, Unavailable
-from suite.worker.feed import synthetic
-from suite.worker.queries import tensors_of
-from suite.worker.sources import ArraySource
-from suite.worker.threaded import batches_of_indices
-from suite.worker.view import View
+from stagebench.suite.worker.contract import SGD, Adam, Unavailable
+from stagebench.suite.worker.feed import synthetic
+from stagebench.suite.worker.queries import tensors_of
+from stagebench.suite.worker.sources import ArraySource
+from stagebench.suite.worker.threaded import batches_of_indices
+from stagebench.suite.worker.view import View
+from stagebench.workloads import weights
+from stagebench.workloads.build import Builder
+from stagebench.workloads.kinds import KINDS
+from stagebench.workloads.networks import by_name
 from tests.support import data, networks, proofs, trainers
 from tests.support.errors import raising
 from tests.support.jobs import READ_ONCE
 from tests.support.trainers import by_strategy
-from workloads import weights
-from workloads.build import Builder
-from workloads.kinds import KINDS
-from workloads.networks import by_name
 
 USUAL = Adam(1e-3, 0.9, 0.999, 1e-7, 0.0)
 # An epsilon as large as the gradients' roots: one that is in the wrong place shows at once.

@@ -10,17 +10,17 @@ import time
 import numpy as np
 import pytest
 
-from suite.worker import packed_set
-from suite.worker.packed_set import RecordSource
-from suite.worker.sources import FolderSource
-from suite.worker.view import View
+from stagebench.suite.worker import packed_set
+from stagebench.suite.worker.packed_set import RecordSource
+from stagebench.suite.worker.sources import FolderSource
+from stagebench.suite.worker.view import View
+from stagebench.workloads import weights
+from stagebench.workloads.build import Builder
 from tests.support import data, jobs
 from tests.support.errors import raising
 from tests.support.jobs import READ_ONCE
 from tests.support.pictures import drawn
 from tests.support.sent import Nobody
-from workloads import weights
-from workloads.build import Builder
 
 SHAPE, COUNT, SIZE = (3, 64, 64), 12, (341, 256)  # a size that no reader scales
 

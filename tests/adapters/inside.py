@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from suite.contracts.case import Case
+from stagebench.suite.contracts.case import Case
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def adapters():
     """Every adapter of this tree by name, with its folder's name: a plugin may bring several."""
     places = sorted(path.parent.name for path in ROOT.glob("adapters/*/plugin.py"))
-    plugins = [(place, importlib.import_module(f"adapters.{place}.plugin")) for place in places]
+    plugins = [(place, importlib.import_module(f"stagebench.adapters.{place}.plugin")) for place in places]
     return {adapter.name: (adapter, place) for place, plugin in plugins for adapter in plugin.stagebench_adapters()}
 
 

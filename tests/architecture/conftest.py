@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import suite
+from stagebench import suite
 
 ROOT = Path(suite.__file__).resolve().parents[1]
 

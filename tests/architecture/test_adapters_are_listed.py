@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from suite.plugins import adapters
-from suite.processes.environments import declared, pins
+from stagebench.suite.plugins import adapters
+from stagebench.suite.processes.environments import declared, pins
 
 LUMEN = """
-from suite.contracts.adapter import Adapter, Capabilities, Strategy
-from suite.contracts.hooks import hookimpl
+from stagebench.suite.contracts.adapter import Adapter, Capabilities, Strategy
+from stagebench.suite.contracts.hooks import hookimpl
 
 
 class Lumen(Adapter):
@@ -31,7 +31,7 @@ def stagebench_adapters():
 @pytest.fixture(scope="module")
 def made(root):
     """Every adapter of this tree, read from its folder."""
-    plugins = [f"adapters.{path.parent.name}.plugin" for path in sorted(root.glob("adapters/*/plugin.py"))]
+    plugins = [f"stagebench.adapters.{path.parent.name}.plugin" for path in sorted(root.glob("adapters/*/plugin.py"))]
     return [adapter for plugin in plugins for adapter in importlib.import_module(plugin).stagebench_adapters()]
 
 
@@ -53,7 +53,7 @@ def test_a_new_folder_is_found_without_a_change_elsewhere(root, tmp_path, monkey
     for name in ("__init__.py", "plugin.py"):
         shutil.copy(root / "adapters" / name, copied / name)
     (copied / "lumen" / "plugin.py").write_text(LUMEN)
-    code = "from suite.plugins import adapters; print(*adapters())"
+    code = "from stagebench.suite.plugins import adapters; print(*adapters())"
     monkeypatch.chdir(tmp_path)  # -c looks here first
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["lumen"], done.stderr

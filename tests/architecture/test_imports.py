@@ -43,16 +43,16 @@ def allowed_in(path: Path) -> set[str]:
     names = {"numpy"} | BEYOND_NUMPY.get(path.as_posix(), set())
     if path.parts[0] == "workloads":
         return names | {"workloads"}
-    names |= {"workloads", "suite.worker"}
+    names |= {"workloads", "stagebench.suite.worker"}
     if path.parts[0] == "adapters" and len(path.parts) > 2:
         adapter = path.parts[1]
-        return names | {f"adapters.{adapter}"} | required_by(adapter) | engines_of(path)
+        return names | {f"stagebench.adapters.{adapter}"} | required_by(adapter) | engines_of(path)
     return names
 
 
 def engines_of(path: Path) -> set[str]:
     """The packages that an adapter builds on, in its own package or module and nowhere else."""
-    plugin = importlib.import_module(f"adapters.{path.parts[1]}.plugin")
+    plugin = importlib.import_module(f"stagebench.adapters.{path.parts[1]}.plugin")
     own = {made.package: made.builds_on for made in plugin.stagebench_adapters()}
     packages = (".".join(place.parts) for place in (path.with_suffix(""), *path.parents))
     return {engine for package in packages for engine in own.get(package, ())}
@@ -60,7 +60,7 @@ def engines_of(path: Path) -> set[str]:
 
 def required_by(adapter: str) -> set[str]:
     """The modules that an adapter's declaration says its interpreter must have."""
-    plugin = importlib.import_module(f"adapters.{adapter}.plugin")
+    plugin = importlib.import_module(f"stagebench.adapters.{adapter}.plugin")
     return {name for made in plugin.stagebench_adapters() for name in made.requires}
 
 
@@ -106,7 +106,7 @@ def test_the_controller_imports_only_what_stagebench_depends_on(root, sources, w
         ("from jax import numpy", True),
         ("import requests", True),
         ("from sklearn.datasets import load_sample_images", False),
-        ("from suite.contracts.case import Case", False),
+        ("from stagebench.suite.contracts.case import Case", False),
     ],
 )
 def test_the_controller_s_check_sees_what_it_should(root, imports_of, line, refused):
@@ -121,7 +121,7 @@ def test_plugins_import_only_the_core(sources, imports_of):
         f"{path}: {module}"
         for path, text in plugins.items()
         for module in imports_of(text)
-        if (foreign(module, {"suite"}) or module.startswith("suite.worker"))
+        if (foreign(module, {"suite"}) or module.startswith("stagebench.suite.worker"))
         and not re.match(r"adapters\.(\w+\.plugin|open_mpi)\b", module)  # import-linter's contract says whose
     ]
     assert not wrong
@@ -131,15 +131,15 @@ def test_plugins_import_only_the_core(sources, imports_of):
     ("place", "line", "refused"),
     [
         ("suite/worker/loop.py", "import pydantic", True),
-        ("suite/worker/loop.py", "from suite.contracts.case import Case", True),
+        ("suite/worker/loop.py", "from stagebench.suite.contracts.case import Case", True),
         ("suite/worker/loop.py", "from PIL import Image", True),
         ("suite/worker/photographs.py", "from PIL import Image", False),
-        ("workloads/graph.py", "from suite.worker import job", True),
-        ("adapters/reference/lower.py", "from adapters.pytorch.lower import Net", True),
-        ("adapters/reference/lower.py", "from suite.worker.trainer import Setup", False),
-        ("adapters/horovod/over_mxnet.py", "from adapters.mxnet.base import MXNetTrainer", False),
-        ("adapters/horovod/over_mxnet.py", "from adapters.jax.base import JaxTrainer", True),
-        ("adapters/horovod/ranks.py", "from adapters.mxnet.base import MXNetTrainer", True),
+        ("workloads/graph.py", "from stagebench.suite.worker import job", True),
+        ("adapters/reference/lower.py", "from stagebench.adapters.pytorch.lower import Net", True),
+        ("adapters/reference/lower.py", "from stagebench.suite.worker.trainer import Setup", False),
+        ("adapters/horovod/over_mxnet.py", "from stagebench.adapters.mxnet.base import MXNetTrainer", False),
+        ("adapters/horovod/over_mxnet.py", "from stagebench.adapters.jax.base import JaxTrainer", True),
+        ("adapters/horovod/ranks.py", "from stagebench.adapters.mxnet.base import MXNetTrainer", True),
     ],
 )
 def test_the_check_sees_what_it_should(imports_of, place, line, refused):
@@ -167,8 +167,8 @@ def test_import_linter_keeps_the_contracts(root):
 
 BROKEN = {
     "suite/errors.py": ("reports", "Plugins stand on the core"),
-    "workloads/graph.py": ("suite.errors", "Plugins stand on the core"),
-    "adapters/reference/plugin.py": ("adapters.reference.base", "An adapter's controller side"),
+    "workloads/graph.py": ("stagebench.suite.errors", "Plugins stand on the core"),
+    "adapters/reference/plugin.py": ("stagebench.adapters.reference.base", "An adapter's controller side"),
     "adapters/reference/lower.py": ("pydantic", "The worker half needs nothing"),
 }
 
@@ -213,7 +213,12 @@ def test_the_controller_and_every_plugin_load_no_framework(root, sources):
     )
     assert result.returncode == 0, result.stderr
     loaded = set(json.loads(result.stdout))
-    assert {"suite.plugins", "suite.worker.main", "workloads.graph", "adapters.reference.plugin"} <= loaded
+    assert {
+        "stagebench.suite.plugins",
+        "stagebench.suite.worker.main",
+        "stagebench.workloads.graph",
+        "stagebench.adapters.reference.plugin",
+    } <= loaded
     assert {"torch", "jax"} <= frameworks(root)
     assert loaded & frameworks(root) == set()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from suite.plugins import adapters, launchers
+from stagebench.suite.plugins import adapters, launchers
 
 COMM = "comm"  # a command's name, and so its file's in every package
 ENGLISH = {"local", "reference"}  # names of plugins that mean something else too
@@ -48,7 +48,7 @@ def test_folders_of_every_depth_depend_on_each_other_in_no_circle(arrows):
     packages = {module.rpartition(".")[0] for module in arrows}
 
     def folder(module):
-        """`workloads.networks` of workloads.networks.alexnet."""
+        """`stagebench.workloads.networks` of stagebench.workloads.networks.alexnet."""
         return module if module in packages else module.rpartition(".")[0]
 
     graph = defaultdict(set)

@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from cluster.lab import build
-from cluster.lab.build import missing
-from cluster.lab.network import NETWORK, checked_layout
-from cluster.lab.state import SETTING, entering, environment
-from suite.contracts.case import Case
-from suite.contracts.launcher import Request
-from suite.processes import bundle
-from suite.processes.attempt import Limits, run
-from suite.processes.interpreters import tox_folders
-from suite.processes.jobs import group, measuring
-from suite.worker.case_parts import Sampling
-from suite.worker.job import Job, encode
-from suite.worker.rendezvous import free_port
-from workloads.networks import by_name
+from stagebench.cluster.lab import build
+from stagebench.cluster.lab.build import missing
+from stagebench.cluster.lab.network import NETWORK, checked_layout
+from stagebench.cluster.lab.state import SETTING, entering, environment
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.contracts.launcher import Request
+from stagebench.suite.processes import bundle
+from stagebench.suite.processes.attempt import Limits, run
+from stagebench.suite.processes.interpreters import tox_folders
+from stagebench.suite.processes.jobs import group, measuring
+from stagebench.suite.worker.case_parts import Sampling
+from stagebench.suite.worker.job import Job, encode
+from stagebench.suite.worker.rendezvous import free_port
+from stagebench.workloads.networks import by_name
 
 ENVIRONMENTS = {"openmpi5": "mpi-openmpi5", "openmpi4": "mpi-openmpi4", "mpich": "mpi-mpich"}
 QUICK = Sampling(warmup_steps=2, warmup_limit=0.0, steps=5, seconds=0.0, processes=1, quick=True)
@@ -130,7 +130,7 @@ def stagebench(head_node, tmp_path):
     """Runs the command line in the first host, in the test's folder, with these variables besides."""
 
     def run(*words, **variables):
-        tokens, own = head_node(sys.executable, "-m", "suite.cli", *words)
+        tokens, own = head_node(sys.executable, "-m", "stagebench.suite.cli", *words)
         environ = {**own, **variables}
         return subprocess.run(
             tokens, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False

@@ -9,15 +9,15 @@ from queue import Queue
 
 import pytest
 
-from cluster import logins
-from cluster.gang import driver, launcher, node
-from cluster.gang.driver import NAME, Lifelines, explain
-from cluster.gang.ray_launcher import ADDRESS, Ray, nodes
-from cluster.gang.spark_launcher import MASTER, Spark
-from suite.contracts.case import Placement
-from suite.contracts.launcher import Request
-from suite.errors import RequestError
-from suite.processes.evidence import named_deaths
+from stagebench.cluster import logins
+from stagebench.cluster.gang import driver, launcher, node
+from stagebench.cluster.gang.driver import NAME, Lifelines, explain
+from stagebench.cluster.gang.ray_launcher import ADDRESS, Ray, nodes
+from stagebench.cluster.gang.spark_launcher import MASTER, Spark
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.contracts.launcher import Request
+from stagebench.suite.errors import RequestError
+from stagebench.suite.processes.evidence import named_deaths
 from tests.support.errors import raising
 from tests.support.started import wait_until
 
@@ -305,7 +305,7 @@ def test_a_driver_that_loses_a_node_reports_it_with_the_remedy_and_ends(tmp_path
     program = f"""
 import sys, time
 sys.argv[1] = {str(tmp_path)!r}
-from cluster.gang import driver, node
+from stagebench.cluster.gang import driver, node
 def work(gang, port):
     task = node.reached(("127.0.0.1", port), {OTHER!r}, gang["proof"])
     time.sleep(1)

@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from cluster.local import Local
-from suite.contracts.case import Placement
-from suite.contracts.launcher import Request
-from suite.errors import RequestError
-from suite.worker.messages import Hello, Joined, Pass, of_type
+from stagebench.cluster.local import Local
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.contracts.launcher import Request
+from stagebench.suite.errors import RequestError
+from stagebench.suite.worker.messages import Hello, Joined, Pass, of_type
 from tests.support.started import DEATHS
 
 HERE = Path(sys.executable)

@@ -16,14 +16,14 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from cluster.kubernetes import jobs
-from cluster.kubernetes.jobs import LONGEST, Inside, Settings, inside, label, text_of, write
-from suite.cli import app
-from suite.contracts.case import Case, Placement
-from suite.errors import RequestError
-from suite.plan import Resolved, load, resolve
-from suite.plugins import adapters, launchers, model_servers, workloads
-from suite.worker.case_parts import Sampling, Serving
+from stagebench.cluster.kubernetes import jobs
+from stagebench.cluster.kubernetes.jobs import LONGEST, Inside, Settings, inside, label, text_of, write
+from stagebench.suite.cli import app
+from stagebench.suite.contracts.case import Case, Placement
+from stagebench.suite.errors import RequestError
+from stagebench.suite.plan import Resolved, load, resolve
+from stagebench.suite.plugins import adapters, launchers, model_servers, workloads
+from stagebench.suite.worker.case_parts import Sampling, Serving
 from tests.support import plans
 from tests.support.errors import raising
 
@@ -257,7 +257,7 @@ def test_what_a_pod_runs_measures_the_case_and_the_runs_are_collected(plan, tmp_
         (folder / "plan.toml").write_text(config["data"]["plan.toml"])
         shell, flags, script = job["spec"]["template"]["spec"]["containers"][0]["command"]
         here = script.replace("/stagebench/", f"{folder}/").replace("/results/", f"{results}/")
-        here = here.replace("stagebench run", f"{sys.executable} -m suite.cli run --no-proofs")
+        here = here.replace("stagebench run", f"{sys.executable} -m stagebench.suite.cli run --no-proofs")
         done = subprocess.run([shell, flags, here], capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
     runs = sorted((results / "brief").iterdir())

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from cluster import dialects
-from cluster.dialects import DIALECTS, recognised
-from cluster.logins import AGENT
-from cluster.mpiexec import Mpiexec, arguments
-from suite.contracts.case import Placement
-from suite.contracts.launcher import Request
-from suite.errors import RequestError
+from stagebench.cluster import dialects
+from stagebench.cluster.dialects import DIALECTS, recognised
+from stagebench.cluster.logins import AGENT
+from stagebench.cluster.mpiexec import Mpiexec, arguments
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.contracts.launcher import Request
+from stagebench.suite.errors import RequestError
 
 BY_NAME = {dialect.name: dialect for dialect in DIALECTS}
 TWO = Placement(ranks_per_node=2)

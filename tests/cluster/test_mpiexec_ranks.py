@@ -8,12 +8,12 @@ import tempfile
 import psutil
 import pytest
 
-from cluster import dialects
-from cluster.dialects import DIALECTS
-from cluster.mpiexec import Mpiexec, arguments
-from suite.contracts.case import Placement
-from suite.contracts.launcher import Process, Request
-from suite.worker.messages import Hello, Joined, of_type
+from stagebench.cluster import dialects
+from stagebench.cluster.dialects import DIALECTS
+from stagebench.cluster.mpiexec import Mpiexec, arguments
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.contracts.launcher import Process, Request
+from stagebench.suite.worker.messages import Hello, Joined, of_type
 from tests.support.started import DEATHS, controller_of, running_in, wait_until
 
 BY_NAME = {dialect.name: dialect for dialect in DIALECTS}

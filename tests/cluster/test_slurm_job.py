@@ -8,10 +8,10 @@ import time
 import psutil
 import pytest
 
-from cluster.slurm import follow, script
-from suite.contracts.launcher import Process
-from suite.processes.attempt import Limits
-from suite.processes.attempt import run as attempt
+from stagebench.cluster.slurm import follow, script
+from stagebench.suite.contracts.launcher import Process
+from stagebench.suite.processes.attempt import Limits
+from stagebench.suite.processes.attempt import run as attempt
 
 
 def programs(folder, monkeypatch, **texts):

@@ -13,13 +13,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cluster.slurm import script
-from cluster.slurm.launcher import Slurm
-from suite.contracts.case import Placement
-from suite.contracts.engine_messages import CODEC, FILE, OomKills
-from suite.contracts.launcher import Request
-from suite.errors import RequestError, Unavailable
-from suite.processes.hosts import refused
+from stagebench.cluster.slurm import script
+from stagebench.cluster.slurm.launcher import Slurm
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.contracts.engine_messages import CODEC, FILE, OomKills
+from stagebench.suite.contracts.launcher import Request
+from stagebench.suite.errors import RequestError, Unavailable
+from stagebench.suite.processes.hosts import refused
 
 GOLDEN = Path(__file__).parent / "golden"
 PYTHON = Path("/env/bin/python")

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from cluster import logins
-from cluster.logins import AGENT, GUARD, write_daemon_login
-from cluster.nodes import meeting_address
-from cluster.ssh import ENTER, Ssh
-from suite.contracts.case import Placement
-from suite.contracts.launcher import LOGINS, Request
-from suite.errors import RequestError, Unavailable
-from suite.plan import load, resolve
-from suite.plugins import adapters, launchers, workloads
-from suite.processes import watchdog
-from suite.processes.evidence import sidecar
-from suite.worker import guard
-from suite.worker.messages import Hello, Joined, of_type
+from stagebench.cluster import logins
+from stagebench.cluster.logins import AGENT, GUARD, write_daemon_login
+from stagebench.cluster.nodes import meeting_address
+from stagebench.cluster.ssh import ENTER, Ssh
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.contracts.launcher import LOGINS, Request
+from stagebench.suite.errors import RequestError, Unavailable
+from stagebench.suite.plan import load, resolve
+from stagebench.suite.plugins import adapters, launchers, workloads
+from stagebench.suite.processes import watchdog
+from stagebench.suite.processes.evidence import sidecar
+from stagebench.suite.worker import guard
+from stagebench.suite.worker.messages import Hello, Joined, of_type
 from tests.support import plans
 from tests.support.errors import raising
 from tests.support.started import DEATHS

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from cluster.local import rendezvous
-from suite.contracts.case import Placement
-from suite.contracts.hooks import hookimpl
-from suite.contracts.launcher import FailurePatterns, Launcher, Process, RankVariables
-from suite.plan import load, resolve
-from suite.plugins import adapters, launchers, manager, workloads
-from suite.processes.attempt import Limits
-from suite.processes.launch import launch_of
-from suite.processes.single import plain
-from suite.worker.job import Look
-from suite.worker.messages import Joined, of_type
+from stagebench.cluster.local import rendezvous
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.contracts.hooks import hookimpl
+from stagebench.suite.contracts.launcher import FailurePatterns, Launcher, Process, RankVariables
+from stagebench.suite.plan import load, resolve
+from stagebench.suite.plugins import adapters, launchers, manager, workloads
+from stagebench.suite.processes.attempt import Limits
+from stagebench.suite.processes.launch import launch_of
+from stagebench.suite.processes.single import plain
+from stagebench.suite.worker.job import Look
+from stagebench.suite.worker.messages import Joined, of_type
 from tests.support import plans
 
 # motor N COMMAND...: starts N ranks; names the first that dies, and kills the others.

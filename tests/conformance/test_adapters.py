@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from stagebench_conformance import AdapterConformance, probe
 
-from suite.contracts.adapter import Adapter
-from suite.plugins import adapters
-from suite.proofs.every_adapter import PROBES
-from suite.proofs.make import Proofs
-from workloads.kinds import KINDS
+from stagebench.suite.contracts.adapter import Adapter
+from stagebench.suite.plugins import adapters
+from stagebench.suite.proofs.every_adapter import PROBES
+from stagebench.suite.proofs.make import Proofs
+from stagebench.workloads.kinds import KINDS
 
 OWN = {path.parent.name: path for path in Path(__file__).parents[1].glob("adapters/*/conformance.py")}
 NEEDED = {name.strip() for name in os.environ.get("STAGEBENCH_NEED", "").split(",") if name.strip()}
@@ -27,7 +27,7 @@ EVERY_PAIR = os.environ.get("STAGEBENCH_EVERY_PAIR") == "1"
 
 def folder_of(adapter: Adapter) -> str:
     """Its own in adapters/; a third party's has no tests here."""
-    top, _, below = adapter.package.partition(".")
+    top, _, below = adapter.package.removeprefix("stagebench.").partition(".")
     return below.partition(".")[0] if top == "adapters" else ""
 
 

@@ -16,14 +16,14 @@ from typing import NamedTuple
 
 import pytest
 
-from cluster.lab import build
-from cluster.lab.build import missing
-from cluster.lab.network import NETWORK, checked_layout, wire
-from cluster.lab.state import SETTING, entering, environment
-from suite.errors import Unavailable
-from suite.plugins import adapters
-from suite.processes.interpreters import find
-from suite.results.run_folder import RunFolder
+from stagebench.cluster.lab import build
+from stagebench.cluster.lab.build import missing
+from stagebench.cluster.lab.network import NETWORK, checked_layout, wire
+from stagebench.cluster.lab.state import SETTING, entering, environment
+from stagebench.suite.errors import Unavailable
+from stagebench.suite.plugins import adapters
+from stagebench.suite.processes.interpreters import find
+from stagebench.suite.results.run_folder import RunFolder
 from tests.support import plans
 
 NEEDED = {name.strip() for name in os.environ.get("STAGEBENCH_NEED", "").split(",") if name.strip()}
@@ -107,7 +107,17 @@ def test_ranks_on_two_hosts_are_measured(laboratory, tmp_path, way):
     case = {"adapter": way.adapter, "strategy": way.strategy, "launcher": way.launcher, "nodes": 2, **way.block}
     plan.write_text(plans.brief(case, sampling=SAMPLING))
     before = [wire(host) for host in hosts]
-    tokens = [sys.executable, "-m", "suite.cli", "run", str(plan), "--hosts", ",".join(hosts), "-o", str(run)]
+    tokens = [
+        sys.executable,
+        "-m",
+        "stagebench.suite.cli",
+        "run",
+        str(plan),
+        "--hosts",
+        ",".join(hosts),
+        "-o",
+        str(run),
+    ]
     proven = EVERY_PAIR or way.within > 1
     tokens += [] if proven else ["--no-proofs"]
     done = subprocess.run(

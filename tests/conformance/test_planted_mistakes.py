@@ -21,25 +21,25 @@ import pytest
 from stagebench_conformance import probe
 from stagebench_conformance.measured import SQUARES, Measured, squares, strayed
 
-from adapters.reference.base import ReferenceTrainer
-from adapters.reference.layers.parameterless import Dropout
-from adapters.reference.layers.tokens import GELU, Attention, Embedding
-from suite.contracts.case import Case, Placement
-from suite.plugins import workloads
-from suite.processes.attempt import Attempt
-from suite.proofs.every_adapter import probe_graph
-from suite.proofs.judgement import judge
-from suite.proofs.make import DECAY
-from suite.proofs.tolerances import tolerance
-from suite.worker import behaviour, evidence, locate, messages, noise
-from suite.worker.case_parts import Schedule
-from suite.worker.contract import SGD, Adam, Batch
-from suite.worker.job import Behave, DataSet, Train
-from suite.worker.messages import HostUse
-from suite.worker.tasks import train
+from stagebench.adapters.reference.base import ReferenceTrainer
+from stagebench.adapters.reference.layers.parameterless import Dropout
+from stagebench.adapters.reference.layers.tokens import GELU, Attention, Embedding
+from stagebench.suite.contracts.case import Case, Placement
+from stagebench.suite.plugins import workloads
+from stagebench.suite.processes.attempt import Attempt
+from stagebench.suite.proofs.every_adapter import probe_graph
+from stagebench.suite.proofs.judgement import judge
+from stagebench.suite.proofs.make import DECAY
+from stagebench.suite.proofs.tolerances import tolerance
+from stagebench.suite.worker import behaviour, evidence, locate, messages, noise
+from stagebench.suite.worker.case_parts import Schedule
+from stagebench.suite.worker.contract import SGD, Adam, Batch
+from stagebench.suite.worker.job import Behave, DataSet, Train
+from stagebench.suite.worker.messages import HostUse
+from stagebench.suite.worker.tasks import train
+from stagebench.workloads.graph import Graph
 from tests.support import jobs, trainers
 from tests.support.sent import Nobody
-from workloads.graph import Graph
 
 SAMPLES = 8
 HALVES = 2 * [bytes(1 << 24)]  # of a step's work

@@ -8,9 +8,9 @@ import pytest
 
 HEAD = """
 from stagebench_conformance import {part}
-from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
-from suite.contracts.hooks import hookimpl
-from suite.plugins import manager
+from stagebench.suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
+from stagebench.suite.contracts.hooks import hookimpl
+from stagebench.suite.plugins import manager
 
 class Odd(Adapter):
     contract = 3
@@ -32,7 +32,7 @@ class TestOdd({part}):
 """
 WORKER = """
 import numpy, {extra}
-from suite.{core} import Trainer
+from stagebench.suite.{core} import Trainer
 class OddTrainer(Trainer): pass
 """
 PLAIN = {
@@ -180,15 +180,15 @@ def test_without_its_framework_an_adapter_is_skipped_where_its_class_says_so(row
 
 # The reference by another name, which promises less precision than it has.
 REFERENCE = """from dataclasses import replace
-    from adapters.reference.plugin import Reference
-    builds_on, requires, environment = ("adapters.reference",), ("numpy",), None
+    from stagebench.adapters.reference.plugin import Reference
+    builds_on, requires, environment = ("stagebench.adapters.reference",), ("numpy",), None
     strategies = (replace(Reference.capabilities.strategies[0], trainer=one.trainer),)
     capabilities = replace(Reference.capabilities, precisions=("float32",), strategies=strategies)"""
 PROMISED = """
 import hashlib
 
-from adapters.reference.base import ReferenceTrainer
-from suite.worker import behaviour
+from stagebench.adapters.reference.base import ReferenceTrainer
+from stagebench.suite.worker import behaviour
 
 class Promised(ReferenceTrainer):
     def __init__(self, setup):

@@ -11,12 +11,12 @@ import pytest
 from stagebench_conformance import warm_rank
 from stagebench_conformance.warm import Servers, modules
 
-from suite.contracts.launcher import Process
-from suite.plugins import adapters
+from stagebench.suite.contracts.launcher import Process
+from stagebench.suite.plugins import adapters
 
 MAIN = """
 import numpy
-from suite.worker import counted
+from stagebench.suite.worker import counted
 
 def main(arguments):
     found = {}
@@ -33,7 +33,9 @@ def start(tmp_path):
     worker.mkdir(parents=True)
     servers.folder.mkdir()
     (bundle / "bundle.json").write_text(json.dumps({"digest": "d", "adapter": "nobody", "package": "framework"}))
-    (bundle / "__main__.py").write_text("import sys; from suite.worker.main import main; sys.exit(main(sys.argv[1:]))")
+    (bundle / "__main__.py").write_text(
+        "import sys; from stagebench.suite.worker.main import main; sys.exit(main(sys.argv[1:]))"
+    )
     (bundle / "suite" / "__init__.py").touch()
     (worker / "__init__.py").touch()
     (worker / "main.py").write_text(MAIN)
@@ -70,8 +72,8 @@ def test_ranks_of_several_tests_share_an_import(start, tmp_path):
 
 
 def test_the_trainers_are_imported_beforehand_but_those_that_join_an_mpi():
-    about = {"adapter": "caffempi", "package": "adapters.caffempi"}
-    trainers = [f"adapters.caffempi.{name}" for name in ("base", "inference")]
+    about = {"adapter": "caffempi", "package": "stagebench.adapters.caffempi"}
+    trainers = [f"stagebench.adapters.caffempi.{name}" for name in ("base", "inference")]
     assert modules(about) == [*adapters()["caffempi"].requires, *trainers]
 
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 
-from suite.analysis.comparability import DISQUALIFYING, NOTED
-from suite.contracts.adapter import Strategy
-from suite.plugins import adapters
-from suite.processes.environments import declared, pins
-from suite.proofs.tolerances import BITS, FIXED
-from suite.worker.pass_kinds import PASS_KINDS
+from stagebench.suite.analysis.comparability import DISQUALIFYING, NOTED
+from stagebench.suite.contracts.adapter import Strategy
+from stagebench.suite.plugins import adapters
+from stagebench.suite.processes.environments import declared, pins
+from stagebench.suite.proofs.tolerances import BITS, FIXED
+from stagebench.suite.worker.pass_kinds import PASS_KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"(<!-- made: ([\w-]+) -->\n\n).*?(\n<!-- end -->)", re.DOTALL)
@@ -24,81 +24,111 @@ THRESHOLDS: Sequence[tuple[str, Sequence[tuple[str, str, str, str]]]] = (
     (
         "Warm-up and sampling",
         (
-            ("suite.worker.loop", "WINDOW", "steps examined for the end of the warm-up", ""),
-            ("suite.worker.loop", "QUICK_WINDOW", "the same, if a plan asks for fewer steps", ""),
-            ("suite.worker.loop", "LEAST_FALL", "least fall of the step's time that is a trend", "%"),
+            ("stagebench.suite.worker.loop", "WINDOW", "steps examined for the end of the warm-up", ""),
+            ("stagebench.suite.worker.loop", "QUICK_WINDOW", "the same, if a plan asks for fewer steps", ""),
+            ("stagebench.suite.worker.loop", "LEAST_FALL", "least fall of the step's time that is a trend", "%"),
             (
-                "suite.worker.loop",
+                "stagebench.suite.worker.loop",
                 "PATIENCE",
                 "multiple of these steps after which `warmup_limit` ends a warm-up with a trend",
                 "times",
             ),
-            ("suite.worker.loop", "LIMIT", "multiple after which it ends in any case", "times"),
-            ("suite.worker.loop", "PART_S", "least length of a part of the native pass", "s"),
+            ("stagebench.suite.worker.loop", "LIMIT", "multiple after which it ends in any case", "times"),
+            ("stagebench.suite.worker.loop", "PART_S", "least length of a part of the native pass", "s"),
             (
-                "suite.worker.loop",
+                "stagebench.suite.worker.loop",
                 "MOST_WAIT_S",
                 "time for parts that replace disturbed ones, or the pass's if longer",
                 "s",
             ),
-            ("suite.worker.loop", "ROUNDS", "fewest rounds of a difference between passes", ""),
-            ("suite.worker.loop", "BLOCK_S", "least length of a block in a round", "s"),
-            ("suite.worker.loop", "BLOCK_STEPS", "fewest steps in a block", ""),
-            ("suite.worker.loop", "RESUMED", "untimed steps before a block that reads", ""),
-            ("suite.worker.loop", "RESUMED_SHARE", "a turn's steps ÷ its untimed steps", ""),
-            ("suite.worker.feed", "RESIDENT", "synthetic or resident batches that take turns", ""),
-            ("suite.worker.feed", "FILL_S", "longest time for readers to read ahead", "s"),
-            ("suite.session.turns", "MOST", "most cases that take turns", ""),
+            ("stagebench.suite.worker.loop", "ROUNDS", "fewest rounds of a difference between passes", ""),
+            ("stagebench.suite.worker.loop", "BLOCK_S", "least length of a block in a round", "s"),
+            ("stagebench.suite.worker.loop", "BLOCK_STEPS", "fewest steps in a block", ""),
+            ("stagebench.suite.worker.loop", "RESUMED", "untimed steps before a block that reads", ""),
+            ("stagebench.suite.worker.loop", "RESUMED_SHARE", "a turn's steps ÷ its untimed steps", ""),
+            ("stagebench.suite.worker.feed", "RESIDENT", "synthetic or resident batches that take turns", ""),
+            ("stagebench.suite.worker.feed", "FILL_S", "longest time for readers to read ahead", "s"),
+            ("stagebench.suite.session.turns", "MOST", "most cases that take turns", ""),
         ),
     ),
     (
         "Speeds and comparisons",
         (
-            ("suite.analysis.stats", "LEVEL", "confidence of intervals", "%"),
-            ("suite.analysis.stats", "LOOKED", "the same for a lone row of a run with `--until` or `--for`", "%"),
-            ("suite.analysis.stats", "BATCHES", "stretches of a lone process's steps", ""),
+            ("stagebench.suite.analysis.stats", "LEVEL", "confidence of intervals", "%"),
             (
-                "suite.analysis.leaders",
+                "stagebench.suite.analysis.stats",
+                "LOOKED",
+                "the same for a lone row of a run with `--until` or `--for`",
+                "%",
+            ),
+            ("stagebench.suite.analysis.stats", "BATCHES", "stretches of a lone process's steps", ""),
+            (
+                "stagebench.suite.analysis.leaders",
                 "FAR_NOISIER",
                 "variance, over the usual one, of a row that the average scatter leaves out",
                 "times",
             ),
-            ("suite.analysis.leaders", "SEVERAL", "rounds after which a comparison may be given up", ""),
-            ("suite.session.end_rule", "CLEAR", "half-width of a clear interval, with `--for` alone", "%"),
-            ("suite.session.end_rule", "MOST_PROCESSES", "most processes of a case, with `--until`", ""),
-            ("suite.analysis.compare_runs", "SMALL", "smallest change that matters to `compare` and `history`", "%"),
+            ("stagebench.suite.analysis.leaders", "SEVERAL", "rounds after which a comparison may be given up", ""),
+            ("stagebench.suite.session.end_rule", "CLEAR", "half-width of a clear interval, with `--for` alone", "%"),
+            ("stagebench.suite.session.end_rule", "MOST_PROCESSES", "most processes of a case, with `--until`", ""),
+            (
+                "stagebench.suite.analysis.compare_runs",
+                "SMALL",
+                "smallest change that matters to `compare` and `history`",
+                "%",
+            ),
         ),
     ),
     (
         "Marks",
         (
-            ("suite.analysis.trend", "NOTICED", "`trend`: change of the step's time over a pass", "%"),
-            ("suite.analysis.trend", "ACCEPTED", "`trend`: chance that noise alone marks a row", "%"),
-            ("suite.analysis.trend", "ALIKE_AT", "`trend`: the same chance for each of its processes", "%"),
-            ("suite.worker.noise", "BUSY", "`disturbed`: share of a rank's cores used by other programs", "%"),
-            ("suite.worker.noise", "STOLEN", "`disturbed`: share of them taken by other guests", "%"),
-            ("suite.analysis.machine", "SLOWED", "`disturbed`: time of the fixed computation ÷ its best", "times"),
-            ("suite.analysis.measured", "RESIDUAL", "`large residual`: share of the native step", "%"),
-            ("suite.worker.tasks", "SUBNORMAL", "`subnormal`: share of the parameters or gradients", "%"),
+            ("stagebench.suite.analysis.trend", "NOTICED", "`trend`: change of the step's time over a pass", "%"),
+            ("stagebench.suite.analysis.trend", "ACCEPTED", "`trend`: chance that noise alone marks a row", "%"),
+            ("stagebench.suite.analysis.trend", "ALIKE_AT", "`trend`: the same chance for each of its processes", "%"),
+            (
+                "stagebench.suite.worker.noise",
+                "BUSY",
+                "`disturbed`: share of a rank's cores used by other programs",
+                "%",
+            ),
+            ("stagebench.suite.worker.noise", "STOLEN", "`disturbed`: share of them taken by other guests", "%"),
+            (
+                "stagebench.suite.analysis.machine",
+                "SLOWED",
+                "`disturbed`: time of the fixed computation ÷ its best",
+                "times",
+            ),
+            ("stagebench.suite.analysis.measured", "RESIDUAL", "`large residual`: share of the native step", "%"),
+            ("stagebench.suite.worker.tasks", "SUBNORMAL", "`subnormal`: share of the parameters or gradients", "%"),
         ),
     ),
     (
         "Communication, predictions",
         (
-            ("suite.analysis.links", "LATE_S", "a sample that a rank begins later than this is discarded,", "s"),
-            ("suite.analysis.links", "LATE", "or later than this share of it, plus the clock's error", "%"),
-            ("suite.analysis.links", "LEAST", "fewest samples of a figure", ""),
-            ("suite.analysis.stats", "LARGEST_ERROR", "error above which a fitted figure is “not determined”", "%"),
-            ("suite.predict.prediction", "TRUSTED", "error above which a page calls the model wrong", "%"),
+            (
+                "stagebench.suite.analysis.links",
+                "LATE_S",
+                "a sample that a rank begins later than this is discarded,",
+                "s",
+            ),
+            ("stagebench.suite.analysis.links", "LATE", "or later than this share of it, plus the clock's error", "%"),
+            ("stagebench.suite.analysis.links", "LEAST", "fewest samples of a figure", ""),
+            (
+                "stagebench.suite.analysis.stats",
+                "LARGEST_ERROR",
+                "error above which a fitted figure is “not determined”",
+                "%",
+            ),
+            ("stagebench.suite.predict.prediction", "TRUSTED", "error above which a page calls the model wrong", "%"),
         ),
     ),
     (
         "Proofs",
         (
-            ("suite.worker.evidence", "UPDATES", "updates", ""),
-            ("suite.proofs.make", "DECAY", "weight decay, if the case has none", ""),
-            ("suite.proofs.tolerances", "TIMES", "allowed error ÷ the effect of rounding", ""),
-            ("suite.proofs.tolerances", "MOST", "largest allowed error", ""),
+            ("stagebench.suite.worker.evidence", "UPDATES", "updates", ""),
+            ("stagebench.suite.proofs.make", "DECAY", "weight decay, if the case has none", ""),
+            ("stagebench.suite.proofs.tolerances", "TIMES", "allowed error ÷ the effect of rounding", ""),
+            ("stagebench.suite.proofs.tolerances", "MOST", "largest allowed error", ""),
         ),
     ),
 )

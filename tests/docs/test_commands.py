@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from suite.plan import load, ready_made, resolve
-from suite.plan.networks import read
-from suite.plugins import adapters, launchers, workloads
+from stagebench.suite.plan import load, ready_made, resolve
+from stagebench.suite.plan.networks import read
+from stagebench.suite.plugins import adapters, launchers, workloads
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

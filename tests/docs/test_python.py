@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import stagebench
-from suite.errors import RequestError
+from stagebench.suite.errors import RequestError
 from tests.docs.made import ROOT
 
 PAGE = (ROOT / "docs" / "python.md").read_text()

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from suite.analysis.summary import summarise
-from suite.results.records import METHOD
-from suite.results.run_folder import RunFolder
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.results.records import METHOD
+from stagebench.suite.results.run_folder import RunFolder
 from tests.reports.made_run import MadeRun, case_of
 from tests.support.noise import dealt, mixed
 from tests.validation import bench, conclusions, real_speeds, trust

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from suite.analysis.stats import student_t
-from suite.plan import load
-from suite.plan.resolve import resolve
-from suite.plugins import adapters, launchers, workloads
-from suite.predict.scenario import MODEL_ERROR
+from stagebench.suite.analysis.stats import student_t
+from stagebench.suite.plan import load
+from stagebench.suite.plan.resolve import resolve
+from stagebench.suite.plugins import adapters, launchers, workloads
+from stagebench.suite.predict.scenario import MODEL_ERROR
 from tests.validation.comparing import FEW, case_of
 from tests.validation.prediction import measured_inside_predicted, plan_of
 

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from cluster.lab.state import State, entering, environment
-from suite.results.run_folder import RunFolder
+from stagebench.cluster.lab.state import State, entering, environment
+from stagebench.suite.results.run_folder import RunFolder
 from tests.reports.answers import unanswered
 
 GIVE_UP = 3600.0  # seconds after which a plan is no longer waited for
@@ -66,7 +66,7 @@ def look(experiment):
 
 
 NETWORK = """
-from workloads.build import Builder
+from stagebench.workloads.build import Builder
 
 
 def network():
@@ -90,7 +90,7 @@ def two_classes(tmp_path):
 
 def stagebench(*words: str, laboratory: State | None = None) -> "subprocess.CompletedProcess[str]":
     """The command line, in a process of its own; in the first host of a laboratory, where there is one."""
-    tokens = [sys.executable, "-m", "suite.cli", *words]
+    tokens = [sys.executable, "-m", "stagebench.suite.cli", *words]
     return subprocess.run(
         entering(laboratory, laboratory.layout.hosts[0], tokens) if laboratory else tokens,
         env=environment(laboratory) if laboratory else None,

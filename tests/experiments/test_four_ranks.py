@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from suite.plugins import adapters
+from stagebench.suite.plugins import adapters
 
 FOUR = 4
 HEAD = """

@@ -4,11 +4,11 @@ import os
 
 import pytest
 
-from cluster.lab import build
-from cluster.lab.build import missing
-from cluster.lab.network import NETWORK, checked_layout
-from cluster.lab.state import SETTING
-from suite.analysis.summary import summarise
+from stagebench.cluster.lab import build
+from stagebench.cluster.lab.build import missing
+from stagebench.cluster.lab.network import NETWORK, checked_layout
+from stagebench.cluster.lab.state import SETTING
+from stagebench.suite.analysis.summary import summarise
 from tests.experiments.test_four_ranks import HEAD, SCHEDULED, SCHEDULES, all_proven, block
 from tests.reports.parsed import Page
 

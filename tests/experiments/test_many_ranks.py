@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from suite.analysis.summary import summarise
-from suite.analysis.wording import number
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.analysis.wording import number
 
 RANKS, STEPS = 64, 3
 NAME = f"{RANKS} ranks"  # in the heading of each row of it

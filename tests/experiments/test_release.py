@@ -2,8 +2,8 @@
 
 import pytest
 
-from suite.analysis.summary import summarise
-from suite.plan import ready_made
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.plan import ready_made
 from tests.reports.answers import unanswered
 
 EVERYWHERE = {"pytorch", "tensorflow", "mxnet", "cntk", "jax", "caffempi"}

@@ -2,9 +2,9 @@
 
 import pytest
 
-from suite.analysis.inputs import MODES, mode_of
-from suite.analysis.summary import summarise
-from suite.plan import ready_made
+from stagebench.suite.analysis.inputs import MODES, mode_of
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.plan import ready_made
 from tests.reports.browsing import CHROMIUM, chromium, fits, opened, tab
 
 CLOSER = ("batch-size", "learning", "paper", "readers", "serving", "stragglers")  # looked at more closely below

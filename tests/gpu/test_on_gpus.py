@@ -13,17 +13,17 @@ from stagebench_conformance import AdapterConformance
 from stagebench_conformance.base import BRIEF
 from stagebench_conformance.measured import SQUARES, record_of, run, squares
 
-from suite.contracts.adapter import Adapter
-from suite.contracts.case import Case
-from suite.errors import Unavailable
-from suite.plugins import adapters
-from suite.processes.interpreters import find
-from suite.processes.single import look
-from suite.proofs.make import Proofs
-from suite.proofs.wanted import cases_to_verify
-from suite.results.rank_report import Rank
-from suite.worker.machine import gpus
-from suite.worker.pass_kinds import KERNELS
+from stagebench.suite.contracts.adapter import Adapter
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.errors import Unavailable
+from stagebench.suite.plugins import adapters
+from stagebench.suite.processes.interpreters import find
+from stagebench.suite.processes.single import look
+from stagebench.suite.proofs.make import Proofs
+from stagebench.suite.proofs.wanted import cases_to_verify
+from stagebench.suite.results.rank_report import Rank
+from stagebench.suite.worker.machine import gpus
+from stagebench.suite.worker.pass_kinds import KERNELS
 
 CHOSEN = [each for each in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if each.strip()]
 CARDS = min(len(gpus()[0]), len(CHOSEN) or len(gpus()[0]))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from reports.pages import predicted
-from reports.site.build import render
-from suite.analysis.summary import summarise
+from stagebench.reports.pages import predicted
+from stagebench.reports.site.build import render
+from stagebench.suite.analysis.summary import summarise
 from tests.reports import made_experiments
 from tests.reports.made_run import MadeRun
 

@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from suite.contracts.case import Case, Collective, Placement
-from suite.plan.collectives import gradient_tensors
-from suite.plugins import workloads
-from suite.results.records import COMM, About, CaseEntry, Host, Record
-from suite.results.run_folder import RunFolder
-from suite.worker.case_parts import Sampling
-from suite.worker.messages import Machine
+from stagebench.suite.contracts.case import Case, Collective, Placement
+from stagebench.suite.plan.collectives import gradient_tensors
+from stagebench.suite.plugins import workloads
+from stagebench.suite.results.records import COMM, About, CaseEntry, Host, Record
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.worker.case_parts import Sampling
+from stagebench.suite.worker.messages import Machine
 from tests.support.sent import hello, joined
 
 ALPHA, BETA = 10e-6, 1e-9

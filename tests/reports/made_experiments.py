@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from suite.contracts.case import Case, Placement
-from suite.results.run_folder import RunFolder
-from suite.worker.case_parts import Input, Sampling, Serving, Training
-from suite.worker.pass_kinds import LOADS
+from stagebench.suite.contracts.case import Case, Placement
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.worker.case_parts import Input, Sampling, Serving, Training
+from stagebench.suite.worker.pass_kinds import LOADS
 from tests.reports.made_run import MadeRun, case_of, declared
 from tests.support.sent import hello_json, joined_json
 

@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from suite.analysis.rows import Row
-from suite.analysis.summary import summarise
-from suite.contracts.case import Case, Placement
-from suite.contracts.model_server import INPROCESS
-from suite.results.records import About, Host
-from suite.results.run_folder import RunFolder
-from suite.results.stored import FORMAT, sealed
-from suite.worker.case_parts import Sampling
-from suite.worker.messages import PARTS_BEHIND, PARTS_INSIDE, InFlight, Machine, ServerUse
-from suite.worker.pass_kinds import SERVER
-from suite.worker.typed_json import to_json
+from stagebench.suite.analysis.rows import Row
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.contracts.case import Case, Placement
+from stagebench.suite.contracts.model_server import INPROCESS
+from stagebench.suite.results.records import About, Host
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.results.stored import FORMAT, sealed
+from stagebench.suite.worker.case_parts import Sampling
+from stagebench.suite.worker.messages import PARTS_BEHIND, PARTS_INSIDE, InFlight, Machine, ServerUse
+from stagebench.suite.worker.pass_kinds import SERVER
+from stagebench.suite.worker.typed_json import to_json
 from tests.support.sent import hello_json, joined_json
 
 NETWORKS = {
@@ -159,7 +159,7 @@ def kernels_of(adapter: str, others: str = "") -> dict[str, Any] | None:
 
 
 def proof_of(case: Case, passed: bool = True) -> dict[str, Any]:
-    """A proof as suite.proofs.make writes it."""
+    """A proof as stagebench.suite.proofs.make writes it."""
     worst = {"what": "gradient", "tensor": "conv1.weight", "error": 3.1e-6 if passed else 4e-2, "tolerance": 1e-5}
     return {
         "format": FORMAT,

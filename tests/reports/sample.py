@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from reports.pages.run import CASE
+from stagebench.reports.pages.run import CASE
 
 CHROMIUM = os.environ.get("STAGEBENCH_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 PAGES = {"index.html": "report.png", "stages.html": "stages.png", "scaling.html": "scaling.png"}
@@ -33,7 +33,7 @@ def pictures(browser: Any, report: Path, folder: Path) -> list[Path]:
 
 def shown(run: Path) -> str:
     """Return the first lines that `stagebench show` prints."""
-    command, environ = [sys.executable, "-m", "suite.cli", "show", str(run)], {**os.environ, "NO_COLOR": "1"}
+    command, environ = [sys.executable, "-m", "stagebench.suite.cli", "show", str(run)], {**os.environ, "NO_COLOR": "1"}
     done = subprocess.run(command, env=environ, check=True, capture_output=True, text=True)
     return "".join(f"{line.rstrip()}\n" for line in done.stdout.splitlines()[:LINES])
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from reports.site.build import write
-from suite.analysis.summary import summarise
-from suite.plan import load, ready_made
-from suite.plan.resolve import resolve
-from suite.plugins import adapters, launchers, workloads
-from suite.session.cases import declared_of
-from suite.worker.pass_kinds import TRAIN
+from stagebench.reports.site.build import write
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.plan import load, ready_made
+from stagebench.suite.plan.resolve import resolve
+from stagebench.suite.plugins import adapters, launchers, workloads
+from stagebench.suite.session.cases import declared_of
+from stagebench.suite.worker.pass_kinds import TRAIN
 from tests.reports.answers import unanswered
 from tests.reports.made_experiments import taught
 from tests.reports.made_run import MadeRun

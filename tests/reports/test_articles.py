@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from reports.charts.lines import Lines
-from reports.exports.write import charts_of
-from reports.pages.epochs import _figures, over_devices
-from reports.pages.epochs import charts_of as charts_over_devices
-from reports.pages.study import NETWORKS, depth
-from reports.site.build import render
-from suite.analysis.summary import summarise
-from suite.contracts.case import Placement
-from suite.worker.case_parts import Input, Training
+from stagebench.reports.charts.lines import Lines
+from stagebench.reports.exports.write import charts_of
+from stagebench.reports.pages.epochs import _figures, over_devices
+from stagebench.reports.pages.epochs import charts_of as charts_over_devices
+from stagebench.reports.pages.study import NETWORKS, depth
+from stagebench.reports.site.build import render
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.worker.case_parts import Input, Training
+from stagebench.workloads.networks import by_name
 from tests.reports.made_experiments import batches, learner, paper, taught
 from tests.reports.made_run import MadeRun, case_of
 from tests.reports.parsed import Page
-from workloads.networks import by_name
 
 pytestmark = pytest.mark.xdist_group("made pages")  # each made run is rendered once
 
@@ -221,5 +221,5 @@ def test_the_study_s_page_alone_has_its_nodes_kernels_and_peers(pages: dict[str,
 @pytest.mark.parametrize(("name", "layers"), [("alexnet", 8), ("googlenet", 22), ("resnet50", 50), ("resnet152", 152)])
 def test_layers_are_counted_as_networks_are_named_and_the_study_s_are_those_of_its_plan(name: str, layers: int) -> None:
     assert depth(by_name()[name].graph()) == layers
-    plan = tomllib.loads((resources.files("suite") / "plans" / "paper.toml").read_text())
+    plan = tomllib.loads((resources.files("stagebench.suite") / "plans" / "paper.toml").read_text())
     assert list(NETWORKS) == plan["defaults"]["workload"]

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from reports.command import import_
-from reports.pages import overview
-from reports.pages.predicted import STEPS, grid
-from reports.site.build import FILES, put
-from reports.site.build import write as write_run
-from reports.site.many import COMPARED, write
-from reports.site.serve import Server
-from suite.predict.collectives import Link, Network
-from suite.predict.prediction import Asked, predict
-from suite.predict.scenario import SCHEDULES, LayerCost, Scenario
+from stagebench.reports.command import import_
+from stagebench.reports.pages import overview
+from stagebench.reports.pages.predicted import STEPS, grid
+from stagebench.reports.site.build import FILES, put
+from stagebench.reports.site.build import write as write_run
+from stagebench.reports.site.many import COMPARED, write
+from stagebench.reports.site.serve import Server
+from stagebench.suite.predict.collectives import Link, Network
+from stagebench.suite.predict.prediction import Asked, predict
+from stagebench.suite.predict.scenario import SCHEDULES, LayerCost, Scenario
 from tests.reports import made_experiments
 from tests.reports.browsing import chromium, fits, opened, tab, until
 from tests.reports.made_comm import communication

@@ -8,19 +8,19 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-import reports.command
-from reports.exports.write import charts_of
-from reports.exports.write import write as export
-from reports.pages.comm import bandwidths, gradients, panels_of, times
-from reports.site.build import write
-from suite.analysis.links import SIMULATED, links
-from suite.cli.comm_tables import cells, show_summary
-from suite.errors import RequestError
-from suite.plan.collectives import gradient_tensors
-from suite.plugins import workloads
-from suite.results.records import COMM, About
-from suite.results.run_folder import RunFolder
-from suite.worker.messages import OverlapTimes
+import stagebench.reports.command
+from stagebench.reports.exports.write import charts_of
+from stagebench.reports.exports.write import write as export
+from stagebench.reports.pages.comm import bandwidths, gradients, panels_of, times
+from stagebench.reports.site.build import write
+from stagebench.suite.analysis.links import SIMULATED, links
+from stagebench.suite.cli.comm_tables import cells, show_summary
+from stagebench.suite.errors import RequestError
+from stagebench.suite.plan.collectives import gradient_tensors
+from stagebench.suite.plugins import workloads
+from stagebench.suite.results.records import COMM, About
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.worker.messages import OverlapTimes
 from tests.reports.made_comm import ALPHA, BETA, SIZES, communication
 from tests.support.sent import hello_json
 
@@ -183,7 +183,7 @@ def test_tables_hold_every_message_and_what_failed(folder, tmp_path):
 def test_report_knows_such_a_run_also_without_anything_measured(folder, tmp_path):
     app = typer.Typer()
     app.callback()(lambda: None)
-    reports.command.stagebench_commands(app)
+    stagebench.reports.command.stagebench_commands(app)
     run = CliRunner()
     told = run.invoke(app, ["report", str(folder.path), "-o", str(tmp_path / "out")])
     assert told.exit_code == 0, told.output

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from reports.charts.lines import Lines
-from reports.exports.write import charts_of
-from reports.site.build import render, write
-from suite.analysis.summary import summarise
+from stagebench.reports.charts.lines import Lines
+from stagebench.reports.exports.write import charts_of
+from stagebench.reports.site.build import render, write
+from stagebench.suite.analysis.summary import summarise
 from tests.reports import made_experiments
 from tests.reports.made_run import MadeRun, case_of
 from tests.reports.parsed import Page

@@ -13,11 +13,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from reports.exports.sheet import Column, Sheet, as_csv
-from reports.exports.write import write
-from suite.analysis.summary import summarise
-from suite.errors import RequestError
-from suite.results.run_folder import RunFolder
+from stagebench.reports.exports.sheet import Column, Sheet, as_csv
+from stagebench.reports.exports.write import write
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.errors import RequestError
+from stagebench.suite.results.run_folder import RunFolder
 from tests.reports.made_run import MadeRun, case_of, everything
 
 

@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from reports.command import import_, report
-from reports.exports.write import FOLDERS, FORMATS
-from reports.exports.write import write as export
-from reports.imports.programs import Result, read
-from reports.pages.epochs import _figures, charts_of, over_devices
-from reports.site.many import publish
-from suite.analysis.links import links
-from suite.analysis.panels import by_network, for_charts
-from suite.analysis.runs import MeasuredRun
-from suite.analysis.summary import summarise
-from suite.cli.show import show
-from suite.errors import RequestError
-from suite.results.foreign import write
-from suite.results.run_folder import RunFolder
+from stagebench.reports.command import import_, report
+from stagebench.reports.exports.write import FOLDERS, FORMATS
+from stagebench.reports.exports.write import write as export
+from stagebench.reports.imports.programs import Result, read
+from stagebench.reports.pages.epochs import _figures, charts_of, over_devices
+from stagebench.reports.site.many import publish
+from stagebench.suite.analysis.links import links
+from stagebench.suite.analysis.panels import by_network, for_charts
+from stagebench.suite.analysis.runs import MeasuredRun
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.cli.show import show
+from stagebench.suite.errors import RequestError
+from stagebench.suite.results.foreign import write
+from stagebench.suite.results.run_folder import RunFolder
 from tests.reports.parsed import Page
 from tests.support.errors import raising
 

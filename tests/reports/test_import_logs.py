@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reports.command import import_, report
-from reports.imports.nccl_tests import OPERATIONS, OTHERS
-from reports.imports.programs import read
-from suite.analysis.links import links
-from suite.errors import RequestError
-from suite.results.foreign import Exchange
-from suite.results.run_folder import RunFolder
+from stagebench.reports.command import import_, report
+from stagebench.reports.imports.nccl_tests import OPERATIONS, OTHERS
+from stagebench.reports.imports.programs import read
+from stagebench.suite.analysis.links import links
+from stagebench.suite.errors import RequestError
+from stagebench.suite.results.foreign import Exchange
+from stagebench.suite.results.run_folder import RunFolder
 
 HOSTS = ("worker-0", "worker-1", "worker-2")
 TYPES = {"float": (4, "float32"), "half": (2, "float16"), "bfloat16": (2, "bfloat16")}

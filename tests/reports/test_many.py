@@ -13,15 +13,15 @@ from xml.etree import ElementTree
 import pytest
 import typer
 
-from reports.command import import_
-from reports.command import publish as publish_command
-from reports.pages import compared
-from reports.site import many
-from reports.site.many import ATOM, publish, runs_in
-from reports.site.serve import Server
-from suite.errors import RequestError
-from suite.results.records import Host
-from suite.worker.messages import Machine
+from stagebench.reports.command import import_
+from stagebench.reports.command import publish as publish_command
+from stagebench.reports.pages import compared
+from stagebench.reports.site import many
+from stagebench.reports.site.many import ATOM, publish, runs_in
+from stagebench.reports.site.serve import Server
+from stagebench.suite.errors import RequestError
+from stagebench.suite.results.records import Host
+from stagebench.suite.worker.messages import Machine
 from tests.reports import made_experiments
 from tests.reports.made_run import MadeRun, case_of
 from tests.reports.parsed import Page

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from reports.pages.run import Report
-from reports.pages.stages import parts
-from suite.analysis.summary import summarise
+from stagebench.reports.pages.run import Report
+from stagebench.reports.pages.stages import parts
+from stagebench.suite.analysis.summary import summarise
 from tests.reports.made_run import MadeRun, case_of, declared
 
 SPLIT = {"pipeline": 0.8, "tensor_parallel": 1.5, "hybrid": 1.0}  # how many times slower than `ddp`

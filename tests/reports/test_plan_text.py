@@ -4,15 +4,15 @@ import tomllib
 
 import pytest
 
-from reports.pages.run import Report
-from reports.pages.speed import contests, plan_of
-from suite.analysis.summary import summarise
-from suite.contracts.case import Placement
-from suite.plan import load, resolve
-from suite.plan.text import Block, plan_text, value_text
-from suite.plugins import adapters, launchers, workloads
-from suite.worker.case_parts import Input, Sampling, Training
-from workloads.networks import by_name
+from stagebench.reports.pages.run import Report
+from stagebench.reports.pages.speed import contests, plan_of
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.plan import load, resolve
+from stagebench.suite.plan.text import Block, plan_text, value_text
+from stagebench.suite.plugins import adapters, launchers, workloads
+from stagebench.suite.worker.case_parts import Input, Sampling, Training
+from stagebench.workloads.networks import by_name
 
 PLAN = """
 name = "sweep"
@@ -61,13 +61,13 @@ def plan(tmp_path):
 
 
 def test_every_case_comes_back_with_its_id_and_more_than_are_usual_are_meant(plan, tmp_path, monkeypatch):
-    monkeypatch.setattr("suite.plan.text.MOST_CASES", len(plan) - 1)
+    monkeypatch.setattr("stagebench.suite.plan.text.MOST_CASES", len(plan) - 1)
     assert len(plan) == 16 + 4 + 2
     written = plan_text("again", 'a "title"', "two\nlines", [Block(one.case, one.case.label) for one in plan])
     (tmp_path / "again.toml").write_text(written)
     assert [one.case for one in resolved(tmp_path / "again.toml")] == [one.case for one in plan]
     assert tomllib.loads(written)["most_cases"] == len(plan)
-    monkeypatch.setattr("suite.plan.text.MOST_CASES", len(plan))
+    monkeypatch.setattr("stagebench.suite.plan.text.MOST_CASES", len(plan))
     assert "most_cases" not in plan_text("x", "", "", [Block(one.case, "") for one in plan])
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from reports.exports import write as exports
-from reports.site import build
-from reports.site.many import publish
-from suite.files import file_name
+from stagebench.reports.exports import write as exports
+from stagebench.reports.site import build
+from stagebench.reports.site.many import publish
+from stagebench.suite.files import file_name
 from tests.reports.made_run import MadeRun, case_of, learner_of
 
 ADA, GRACE = "/srv/people/ada-lovelace", "/home/grace-hopper"  # who reports; who measured

@@ -7,28 +7,28 @@ from itertools import pairwise, product
 
 import pytest
 
-from reports.charts.lines import Line, Lines
-from reports.charts.rows import Scale, linear, logarithmic, stack, top
-from reports.exports.write import charts_of
-from reports.pages.communication import aggregation
-from reports.pages.run import Report
-from reports.pages.scaling import headline as scaled_headline
-from reports.pages.stages import headline as staged_headline
-from reports.site.build import render, sections_of, write
-from suite.analysis.best import contests
-from suite.analysis.budget import STAGES
-from suite.analysis.panels import by_group, for_charts
-from suite.analysis.standing import tally
-from suite.analysis.stats import Interval
-from suite.analysis.summary import summarise
-from suite.analysis.wording import in_words, number, share
-from suite.errors import StoreError
-from suite.worker.case_parts import Sampling
-from suite.worker.pass_kinds import LOADS
+from stagebench.reports.charts.lines import Line, Lines
+from stagebench.reports.charts.rows import Scale, linear, logarithmic, stack, top
+from stagebench.reports.exports.write import charts_of
+from stagebench.reports.pages.communication import aggregation
+from stagebench.reports.pages.run import Report
+from stagebench.reports.pages.scaling import headline as scaled_headline
+from stagebench.reports.pages.stages import headline as staged_headline
+from stagebench.reports.site.build import render, sections_of, write
+from stagebench.suite.analysis.best import contests
+from stagebench.suite.analysis.budget import STAGES
+from stagebench.suite.analysis.panels import by_group, for_charts
+from stagebench.suite.analysis.standing import tally
+from stagebench.suite.analysis.stats import Interval
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.analysis.wording import in_words, number, share
+from stagebench.suite.errors import StoreError
+from stagebench.suite.worker.case_parts import Sampling
+from stagebench.suite.worker.pass_kinds import LOADS
+from stagebench.workloads.networks.gpt import gpt_char
+from stagebench.workloads.networks.resnet import resnet50
 from tests.reports.made_run import MadeRun, case_of, everything
 from tests.reports.parsed import Page
-from workloads.networks.gpt import gpt_char
-from workloads.networks.resnet import resnet50
 
 pytestmark = pytest.mark.xdist_group("sections")  # its page is made once
 

@@ -6,10 +6,10 @@ from itertools import count
 
 import pytest
 
-from reports.pages.run import Report
-from reports.pages.serving import serving
-from suite.analysis.summary import summarise
-from suite.worker.case_parts import Sampling, Serving
+from stagebench.reports.pages.run import Report
+from stagebench.reports.pages.serving import serving
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.worker.case_parts import Sampling, Serving
 from tests.reports.made_run import MadeRun, case_of
 
 

@@ -5,14 +5,14 @@ import re
 
 import pytest
 
-from reports.charts.lines import POINTS, Lines, thinned
-from reports.exports.write import charts_of
-from reports.site.build import render, write
-from suite.analysis import panels as names
-from suite.analysis.summary import summarise
-from suite.results.run_folder import RunFolder
-from suite.results.stored import FORMAT
-from suite.worker.case_parts import Training
+from stagebench.reports.charts.lines import POINTS, Lines, thinned
+from stagebench.reports.exports.write import charts_of
+from stagebench.reports.site.build import render, write
+from stagebench.suite.analysis import panels as names
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.results.stored import FORMAT
+from stagebench.suite.worker.case_parts import Training
 from tests.reports import made_experiments
 from tests.reports.made_experiments import learner, taught
 from tests.reports.made_run import MadeRun, case_of, everything, proof_of, record_of
@@ -83,7 +83,7 @@ SHORTENED = ("overview", "speed", "stages", "scaling", "communication", "inputs"
 def test_every_section_with_a_line_for_each_case_says_where_it_is_cut(tmp_path, monkeypatch):
     folder = everything(tmp_path / "run")
     for module in SHORTENED:
-        monkeypatch.setattr(f"reports.pages.{module}.SHOWN", 2)
+        monkeypatch.setattr(f"stagebench.reports.pages.{module}.SHOWN", 2)
     found = {name: Page(html).text for name, html in sections(render(folder, summarise(folder))).items()}
     cut = {name: int(said[1]) for name, text in found.items() if (said := re.search(r"The first 2 of (\d+) ", text))}
     of_speed, of_devices = dict.fromkeys(("speeds", "steps", "startup", "stages"), 15), {"scaling": 8, "aggregation": 8}
@@ -97,7 +97,7 @@ def test_every_section_with_a_line_for_each_case_says_where_it_is_cut(tmp_path, 
 
 def test_an_exchange_behind_many_others_has_its_table_and_says_that_it_has_no_curves(tmp_path, monkeypatch):
     folder = made_experiments.epochs(tmp_path / "run")
-    monkeypatch.setattr("reports.pages.communication.SHOWN", 4)  # two strategies each
+    monkeypatch.setattr("stagebench.reports.pages.communication.SHOWN", 4)  # two strategies each
     assert render(folder, summarise(folder)).count("Without curves: ") == 2
 
 

@@ -8,24 +8,24 @@ from typing import Any
 
 import pytest
 
-from reports.pages import overview
-from reports.pages.case import details
-from reports.pages.evidence import noise_of
-from reports.pages.run import CASE, Report
-from reports.site.build import FILES, render, write
-from suite.analysis.summary import summarise
-from suite.analysis.wording import UNKNOWN, milliseconds, share
-from suite.contracts.case import Case
-from suite.plan import load, resolve
-from suite.plan.networks import registered
-from suite.plugins import adapters, launchers, workloads
-from suite.results.run_folder import RunFolder
-from suite.worker.pass_kinds import BY_NAME, COMPUTE_ONLY
+from stagebench.reports.pages import overview
+from stagebench.reports.pages.case import details
+from stagebench.reports.pages.evidence import noise_of
+from stagebench.reports.pages.run import CASE, Report
+from stagebench.reports.site.build import FILES, render, write
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.analysis.wording import UNKNOWN, milliseconds, share
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.plan import load, resolve
+from stagebench.suite.plan.networks import registered
+from stagebench.suite.plugins import adapters, launchers, workloads
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.worker.pass_kinds import BY_NAME, COMPUTE_ONLY
+from stagebench.workloads.graph import Graph
+from stagebench.workloads.networks import by_name
 from tests.reports.cells import Cells
 from tests.reports.made_run import MadeRun, case_of, everything, kernels_of
 from tests.reports.parsed import Page
-from workloads.graph import Graph
-from workloads.networks import by_name
 
 pytestmark = pytest.mark.xdist_group("site")  # its pages are made once
 

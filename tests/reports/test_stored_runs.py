@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from reports.site.build import write
-from suite.analysis.budget import STAGES
-from suite.analysis.links import links
-from suite.analysis.stats import Interval
-from suite.analysis.summary import summarise
-from suite.analysis.wording import milliseconds, number
-from suite.results.records import COMM
-from suite.results.run_folder import RunFolder
+from stagebench.reports.site.build import write
+from stagebench.suite.analysis.budget import STAGES
+from stagebench.suite.analysis.links import links
+from stagebench.suite.analysis.stats import Interval
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.analysis.wording import milliseconds, number
+from stagebench.suite.results.records import COMM
+from stagebench.suite.results.run_folder import RunFolder
 from tests.reports.cells import Cells
 from tests.reports.parsed import Page
 

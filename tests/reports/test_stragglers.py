@@ -2,8 +2,8 @@
 
 import pytest
 
-from reports.pages.communication import slowed_of
-from suite.analysis.summary import summarise
+from stagebench.reports.pages.communication import slowed_of
+from stagebench.suite.analysis.summary import summarise
 from tests.reports.made_experiments import FREER, stragglers
 
 TRIED = "(0%, 50% and 75%)"

@@ -8,13 +8,13 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from reports.exports.write import FOLDERS, charts_of, write
-from suite.analysis.latency import bound
-from suite.analysis.rows import Row
-from suite.analysis.summary import summarise
-from suite.errors import RequestError
-from suite.results.run_folder import RunFolder
-from suite.worker.case_parts import Training
+from stagebench.reports.exports.write import FOLDERS, charts_of, write
+from stagebench.suite.analysis.latency import bound
+from stagebench.suite.analysis.rows import Row
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.errors import RequestError
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.worker.case_parts import Training
 from tests.reports.made_experiments import DIGITS, batches, inference, learner, taught
 from tests.reports.made_run import MadeRun, case_of, everything
 from tests.reports.sample import CHROMIUM

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
-from reports.command import publish
-from reports.site import workflow
-from reports.site.workflow import PLACE, workflow_of
-from suite.errors import RequestError
+from stagebench.reports.command import publish
+from stagebench.reports.site import workflow
+from stagebench.reports.site.workflow import PLACE, workflow_of
+from stagebench.suite.errors import RequestError
 from tests.reports.made_run import MadeRun, case_of
 from tests.support.errors import raising
 

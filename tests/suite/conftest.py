@@ -8,17 +8,17 @@ import pluggy
 import pytest
 from typer.testing import CliRunner
 
-import cluster.local
-from suite import builtin, plugins
-from suite.cli import app
-from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
-from suite.contracts.case import Configuration, Placement
-from suite.contracts.hooks import PROJECT, Hooks, hookimpl
-from suite.contracts.knobs import Knob
-from suite.contracts.launcher import Launcher, Process, Request
-from suite.errors import RequestError
-from suite.results.records import About
-from suite.results.run_folder import RunFolder
+import stagebench.cluster.local
+from stagebench.suite import builtin, plugins
+from stagebench.suite.cli import app
+from stagebench.suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
+from stagebench.suite.contracts.case import Configuration, Placement
+from stagebench.suite.contracts.hooks import PROJECT, Hooks, hookimpl
+from stagebench.suite.contracts.knobs import Knob
+from stagebench.suite.contracts.launcher import Launcher, Process, Request
+from stagebench.suite.errors import RequestError
+from stagebench.suite.results.records import About
+from stagebench.suite.results.run_folder import RunFolder
 from tests.reports.made_run import MadeRun
 
 
@@ -175,7 +175,7 @@ def refusal(stagebench):
 def startable(toys, monkeypatch):
     """Toys whose processes start: they get the worker tests' trainer and the real launcher."""
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "worker"))
-    toys.launchers["local"].processes = cluster.local.Local().processes
+    toys.launchers["local"].processes = stagebench.cluster.local.Local().processes
     for adapter in toys.adapters.values():
         adapter.package, adapter.trainer = "toy", "toy:ToyTrainer"
         adapter.requires = ("json",)  # every Python has it: it is really looked for and found

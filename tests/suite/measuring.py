@@ -1,13 +1,13 @@
 """Brief sessions of the reference adapter, and who listens to them."""
 
-from suite.contracts.case import Case
-from suite.plan import Resolved
-from suite.results.run_folder import RunFolder
-from suite.session.observer import Observer
-from suite.session.resumable import Session, Settings
-from suite.worker.case_parts import Sampling
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.plan import Resolved
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.session.observer import Observer
+from stagebench.suite.session.resumable import Session, Settings
+from stagebench.suite.worker.case_parts import Sampling
+from stagebench.workloads.networks import by_name
 from tests.support import plans
-from workloads.networks import by_name
 
 BRIEF = Sampling(warmup_steps=5, warmup_limit=0.2, steps=2, seconds=0.05, processes=1, quick=True)
 TWICE = BRIEF._replace(processes=2)

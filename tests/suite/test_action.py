@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from suite.analysis.compare_runs import EXIT_CODES
+from stagebench.suite.analysis.compare_runs import EXIT_CODES
 
 ACTION = Path(__file__).parents[2] / ".ci" / "action"
-NETWORK = """from workloads.build import Builder
+NETWORK = """from stagebench.workloads.build import Builder
 
 def network():
     b = Builder("little", (3, 8, 8), 10)

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from suite.contracts.case import Case, Placement
-from suite.contracts.kernels import KEEP_MEMORY, ONE_ARENA, keep_memory
+from stagebench.suite.contracts.case import Case, Placement
+from stagebench.suite.contracts.kernels import KEEP_MEMORY, ONE_ARENA, keep_memory
 
 CASE = Case("pytorch", "single", "mnist_small", tuning="tuned")
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from suite.contracts.launcher import Process
-from suite.errors import StoreError
-from suite.processes import attempt, watchdog
-from suite.processes import group as processes
-from suite.processes.attempt import Limits
-from suite.processes.group import Group
-from suite.worker.messages import name_of
+from stagebench.suite.contracts.launcher import Process
+from stagebench.suite.errors import StoreError
+from stagebench.suite.processes import attempt, watchdog
+from stagebench.suite.processes import group as processes
+from stagebench.suite.processes.attempt import Limits
+from stagebench.suite.processes.group import Group
+from stagebench.suite.worker.messages import name_of
 from tests.support.started import running_in, wait_until
 
 CHECKOUT = Path(__file__).parents[2]
@@ -29,9 +29,9 @@ PRELUDE = f"""
 import os, signal, subprocess, sys, time
 from pathlib import Path
 sys.path.insert(0, {str(CHECKOUT)!r})
-from suite.contracts.engine_messages import Begun, report
-from suite.worker.messages import Done, Phase, Progress
-from suite.worker.ranks import Outbox
+from stagebench.suite.contracts.engine_messages import Begun, report
+from stagebench.suite.worker.messages import Done, Phase, Progress
+from stagebench.suite.worker.ranks import Outbox
 from tests.support.sent import failed, hello, joined
 rank = int(os.environ["STAGEBENCH_RANK"])
 log = os.open("rank-%d.log" % rank, os.O_WRONLY | os.O_CREAT)
@@ -314,8 +314,8 @@ def controller(folder, body):
 import sys
 sys.path[:0] = [{str(CHECKOUT)!r}]
 from pathlib import Path
-from suite.processes.attempt import Limits, run
-from suite.contracts.launcher import Process
+from stagebench.suite.processes.attempt import Limits, run
+from stagebench.suite.contracts.launcher import Process
 run([Process((sys.executable, "-c", {body!r}), rank=0)], 1, Path({str(folder)!r}), Limits(100, 100), print)
 """
 

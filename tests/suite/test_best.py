@@ -4,11 +4,11 @@ from functools import partial
 
 import pytest
 
-from suite.analysis.best import USUAL, contests, question, settings
-from suite.analysis.stats import ratio
-from suite.analysis.summary import summarise
-from suite.contracts.case import Case, Placement
-from suite.worker.case_parts import Input
+from stagebench.suite.analysis.best import USUAL, contests, question, settings
+from stagebench.suite.analysis.stats import ratio
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.contracts.case import Case, Placement
+from stagebench.suite.worker.case_parts import Input
 from tests.reports.made_experiments import autotune
 from tests.reports.made_run import case_of, declared
 

@@ -5,10 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from suite.analysis.budget import STAGES, budget_of, joined_differences, mean_difference, over_processes, pairs
-from suite.analysis.overlappable import overlappable
-from suite.results.rank_report import Rank
-from suite.worker.contract import LayerTimes
+from stagebench.suite.analysis.budget import (
+    STAGES,
+    budget_of,
+    joined_differences,
+    mean_difference,
+    over_processes,
+    pairs,
+)
+from stagebench.suite.analysis.overlappable import overlappable
+from stagebench.suite.results.rank_report import Rank
+from stagebench.suite.worker.contract import LayerTimes
 from tests.reports.made_run import case_of, passes_of
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from suite import plugins
-from suite.contracts.adapter import Adapter
-from suite.errors import RequestError, StoreError
-from suite.processes import bundle
+from stagebench.suite import plugins
+from stagebench.suite.contracts.adapter import Adapter
+from stagebench.suite.errors import RequestError, StoreError
+from stagebench.suite.processes import bundle
 from tests.support.errors import raising
 
 CHECKOUT = Path(__file__).parents[2]

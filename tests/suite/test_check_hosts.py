@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from suite.cli.check_hosts import OF_HOST, OF_LINK, Checked, name_slow, name_wrong, rounds
+from stagebench.suite.cli.check_hosts import OF_HOST, OF_LINK, Checked, name_slow, name_wrong, rounds
 
 
 def hosts(**speeds):

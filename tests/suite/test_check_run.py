@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters.reference.plugin import Reference
-from reports.command import import_
-from suite.analysis.check_run import Checked, check_run
-from suite.errors import RequestError, StoreError
-from suite.processes import bundle
-from suite.results.run_folder import RunFolder
-from suite.results.stored import sealed
-from suite.worker import messages
+from stagebench.adapters.reference.plugin import Reference
+from stagebench.reports.command import import_
+from stagebench.suite.analysis.check_run import Checked, check_run
+from stagebench.suite.errors import RequestError, StoreError
+from stagebench.suite.processes import bundle
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.results.stored import sealed
+from stagebench.suite.worker import messages
 from tests.reports.made_run import MadeRun, case_of
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from PIL import Image
 
-import suite
-from suite.cli import app, main
-from suite.errors import Interrupted, RequestError
+from stagebench import suite
+from stagebench.suite.cli import app, main
+from stagebench.suite.errors import Interrupted, RequestError
 
 ROOT = Path(suite.__file__).parent.parent
 
@@ -190,7 +190,7 @@ def shell(tmp_path):
     (info / "entry_points.txt").write_text("[stagebench]\ntoy = toy_plugin\n")
     (site / "toy_plugin.py").write_text(
         "import os\n"
-        "from suite.contracts.hooks import hookimpl\n"
+        "from stagebench.suite.contracts.hooks import hookimpl\n"
         "@hookimpl\n"
         "def stagebench_commands(app):\n"
         "    @app.command()\n"
@@ -198,7 +198,7 @@ def shell(tmp_path):
         "        if 'TOY_INTERRUPT' in os.environ: raise KeyboardInterrupt\n"
         "        raise ZeroDivisionError('a defect')\n"
     )
-    program = "import sys; from suite.cli import program; sys.exit(program())"
+    program = "import sys; from stagebench.suite.cli import program; sys.exit(program())"
 
     def run(*arguments, limit=0, **environ):
         return subprocess.run(
@@ -235,7 +235,7 @@ def test_the_real_program(shell):
 def test_an_interrupt_when_all_has_been_said_shows_no_traceback():
     program = """
 import os, signal, sys
-from suite import cli
+from stagebench.suite import cli
 def handled(number, handler):
     before = real(number, handler)
     if handler == signal.SIG_DFL:
@@ -251,7 +251,7 @@ sys.exit(code)
     assert (done.returncode, done.stderr) == (130, "")
 
 
-HOOK = "from suite.contracts.hooks import hookimpl\n@hookimpl\n"
+HOOK = "from stagebench.suite.contracts.hooks import hookimpl\n@hookimpl\n"
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,9 @@ def test_a_disk_that_refuses_is_one_message_and_leaves_no_partial_file(shell, tm
 
 
 def test_help_is_quick_because_heavy_modules_wait():
-    program = "import sys; from suite.cli import main; sys.argv[1:] = ['--help']; main(); print(*sys.modules)"
+    program = (
+        "import sys; from stagebench.suite.cli import main; sys.argv[1:] = ['--help']; main(); print(*sys.modules)"
+    )
     shown, loaded = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True, timeout=300
     ).stdout.rsplit("\n", 2)[:2]

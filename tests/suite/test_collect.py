@@ -5,19 +5,19 @@ import tomllib
 
 import pytest
 
-from suite.analysis.summary import summarise
-from suite.errors import RequestError, StoreError
-from suite.plan import load, resolve
-from suite.plan.networks import network_of
-from suite.plugins import adapters, launchers, workloads
-from suite.results.collect import collect
-from suite.results.records import METHOD
-from suite.results.run_folder import RunFolder
-from suite.worker.case_parts import Sampling
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.errors import RequestError, StoreError
+from stagebench.suite.plan import load, resolve
+from stagebench.suite.plan.networks import network_of
+from stagebench.suite.plugins import adapters, launchers, workloads
+from stagebench.suite.results.collect import collect
+from stagebench.suite.results.records import METHOD
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.worker.case_parts import Sampling
+from stagebench.workloads.build import Builder
 from tests.reports.made_run import MadeRun, case_of
 from tests.support import plans
 from tests.support.errors import raising
-from workloads.build import Builder
 
 
 @pytest.fixture

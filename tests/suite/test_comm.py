@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from suite.analysis.links import written
-from suite.cli.comm import asked_for, sizes_from
-from suite.contracts.adapter import Backend
-from suite.contracts.case import OPERATIONS, Placement
-from suite.errors import RequestError, Unavailable
-from suite.plan.collectives import TIME_LIMIT, Asked, collectives, gradient_tensors, offers
-from suite.results.invariants import broken
-from suite.results.rank_report import Times
-from suite.results.records import COMM
-from suite.results.run_folder import RunFolder
-from workloads.networks import by_name
+from stagebench.suite.analysis.links import written
+from stagebench.suite.cli.comm import asked_for, sizes_from
+from stagebench.suite.contracts.adapter import Backend
+from stagebench.suite.contracts.case import OPERATIONS, Placement
+from stagebench.suite.errors import RequestError, Unavailable
+from stagebench.suite.plan.collectives import TIME_LIMIT, Asked, collectives, gradient_tensors, offers
+from stagebench.suite.results.invariants import broken
+from stagebench.suite.results.rank_report import Times
+from stagebench.suite.results.records import COMM
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.workloads.networks import by_name
 
 EVERY = tuple(word for operation in OPERATIONS for word in ("--op", operation))
 FAST = ("--sizes", "4:64", "--seconds", "0")

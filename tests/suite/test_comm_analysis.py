@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from suite.analysis.links import factor, fitted, link, overlap, point
-from suite.contracts.case import Placement
-from suite.worker.messages import ExchangeTimes, OverlapTimes
+from stagebench.suite.analysis.links import factor, fitted, link, overlap, point
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.worker.messages import ExchangeTimes, OverlapTimes
 from tests.reports.made_comm import collective, exchanged
 from tests.support.sent import hello, joined
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from suite.analysis.comparability import DISQUALIFYING, NOTED, group
-from suite.analysis.measured import wall_of
-from suite.analysis.summary import summarise
-from suite.contracts.case import Placement
-from suite.results.machines import moved
-from suite.results.records import METHOD
-from suite.worker.case_parts import Sampling
-from suite.worker.messages import Pass
+from stagebench.suite.analysis.comparability import DISQUALIFYING, NOTED, group
+from stagebench.suite.analysis.measured import wall_of
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.results.machines import moved
+from stagebench.suite.results.records import METHOD
+from stagebench.suite.worker.case_parts import Sampling
+from stagebench.suite.worker.messages import Pass
 from tests.reports.made_run import case_of
 
 FULL = Sampling(processes=3)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from suite.analysis.compare_runs import compare
-from suite.analysis.runs import MeasuredRun, history
-from suite.errors import RequestError
-from suite.processes.query import commit_of
-from suite.worker.case_parts import Sampling
+from stagebench.suite.analysis.compare_runs import compare
+from stagebench.suite.analysis.runs import MeasuredRun, history
+from stagebench.suite.errors import RequestError
+from stagebench.suite.processes.query import commit_of
+from stagebench.suite.worker.case_parts import Sampling
 from tests.reports.made_run import MadeRun, case_of, proof_of
 
 CASES = case_of("pytorch"), case_of("caffempi")

@@ -2,10 +2,10 @@
 
 import pytest
 
-from suite.analysis.measured import Worker, workers_of
-from suite.results.invariants import broken
-from suite.results.rank_report import Rank, is_end
-from suite.results.records import Record
+from stagebench.suite.analysis.measured import Worker, workers_of
+from stagebench.suite.results.invariants import broken
+from stagebench.suite.results.rank_report import Rank, is_end
+from stagebench.suite.results.records import Record
 from tests.reports.made_run import case_of, record_of
 from tests.support.sent import hello
 

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from suite.data import home, locate, made
-from suite.data.compatibility import Fit, fit
-from suite.data.decode import header, images, problems
-from suite.data.make import Photographs, digits, photographs
-from suite.data.sets import Marker, Recipe, marker_of
-from suite.errors import RequestError, Unavailable
-from suite.worker import array_files
-from suite.worker.job import DataSet
-from suite.worker.sources import open_source
+from stagebench.suite.data import home, locate, made
+from stagebench.suite.data.compatibility import Fit, fit
+from stagebench.suite.data.decode import header, images, problems
+from stagebench.suite.data.make import Photographs, digits, photographs
+from stagebench.suite.data.sets import Marker, Recipe, marker_of
+from stagebench.suite.errors import RequestError, Unavailable
+from stagebench.suite.worker import array_files
+from stagebench.suite.worker.job import DataSet
+from stagebench.suite.worker.sources import open_source
+from stagebench.workloads.networks import by_name
 from tests.support import processes
 from tests.support.errors import raising
-from workloads.networks import by_name
 
 pytest.importorskip("sklearn", reason="making data sets needs scikit-learn: pip install 'stagebench[data]'")
 WORKLOADS = by_name()
@@ -111,7 +111,7 @@ def test_a_set_that_another_command_makes_is_refused_with_its_process(folder, tm
 
 
 def test_two_commands_that_make_the_digits_both_end_with_them(tmp_path):
-    script = f"from pathlib import Path; from suite.data.make import digits; digits(Path({str(tmp_path)!r}) / 'd.npz')"
+    script = f"from pathlib import Path; from stagebench.suite.data.make import digits; digits(Path({str(tmp_path)!r}) / 'd.npz')"
     both = [subprocess.Popen([sys.executable, "-c", script], env=processes.variables()) for _ in range(2)]
     assert [each.wait(300) for each in both] == [0, 0]
     assert [path.name for path in tmp_path.iterdir()] == ["d.npz"]

@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from suite.contracts import knobs
-from suite.contracts.adapter import Adapter, Capabilities, Strategy
-from suite.contracts.case import Case, Placement
-from suite.contracts.knobs import Knob, Need
-from suite.contracts.launcher import Launcher, Process, Request
-from suite.plan.checks import refusal
-from suite.plugins import adapters
-from suite.worker.case_parts import Schedule
-from suite.worker.pass_kinds import BY_NAME, KERNELS, LOSSES, PASS_KINDS, TRAIN, USUAL
-from suite.worker.passes import Passes
-from workloads.networks import by_name
+from stagebench.suite.contracts import knobs
+from stagebench.suite.contracts.adapter import Adapter, Capabilities, Strategy
+from stagebench.suite.contracts.case import Case, Placement
+from stagebench.suite.contracts.knobs import Knob, Need
+from stagebench.suite.contracts.launcher import Launcher, Process, Request
+from stagebench.suite.plan.checks import refusal
+from stagebench.suite.plugins import adapters
+from stagebench.suite.worker.case_parts import Schedule
+from stagebench.suite.worker.pass_kinds import BY_NAME, KERNELS, LOSSES, PASS_KINDS, TRAIN, USUAL
+from stagebench.suite.worker.passes import Passes
+from stagebench.workloads.networks import by_name
 
 START = ("alone", "together")
 KNOBS = {

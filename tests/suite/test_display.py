@@ -9,20 +9,20 @@ import pyte
 import pytest
 from rich.console import Console
 
-from suite import text
-from suite.analysis.measured import rate
-from suite.cli import display as displays
-from suite.cli.display import Display, by_state, figures
-from suite.cli.estimate import Estimate, passes_run
-from suite.contracts.case import Case, Placement
-from suite.proofs.make import subject
-from suite.results.rank_report import Rank
-from suite.results.records import CaseEntry, Proof, Record
-from suite.session.end_rule import still_open
-from suite.text import counted
-from suite.worker import messages
-from suite.worker.case_parts import Sampling
-from suite.worker.messages import ExchangeTimes, Pass
+from stagebench.suite import text
+from stagebench.suite.analysis.measured import rate
+from stagebench.suite.cli import display as displays
+from stagebench.suite.cli.display import Display, by_state, figures
+from stagebench.suite.cli.estimate import Estimate, passes_run
+from stagebench.suite.contracts.case import Case, Placement
+from stagebench.suite.proofs.make import subject
+from stagebench.suite.results.rank_report import Rank
+from stagebench.suite.results.records import CaseEntry, Proof, Record
+from stagebench.suite.session.end_rule import still_open
+from stagebench.suite.text import counted
+from stagebench.suite.worker import messages
+from stagebench.suite.worker.case_parts import Sampling
+from stagebench.suite.worker.messages import ExchangeTimes, Pass
 from tests.reports.made_comm import collective, exchanged
 from tests.support.sent import hello
 

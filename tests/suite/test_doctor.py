@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from suite.cli import doctor
-from suite.contracts.adapter import Capabilities
-from suite.processes import query
-from suite.processes.interpreters import Interpreter
+from stagebench.suite.cli import doctor
+from stagebench.suite.contracts.adapter import Capabilities
+from stagebench.suite.processes import query
+from stagebench.suite.processes.interpreters import Interpreter
 from tests.support.memory import small_group
 
 
@@ -149,9 +149,7 @@ def test_what_would_pin_ranks_or_hide_them_is_not_handed_on_and_doctor_says_so(t
 
 
 def test_a_control_group_s_memory_is_the_machine_s():
-    program = (
-        "from pathlib import Path; from suite.cli.doctor import host_facts; print(host_facts(Path())['memory_bytes'])"
-    )
+    program = "from pathlib import Path; from stagebench.suite.cli.doctor import host_facts; print(host_facts(Path())['memory_bytes'])"
     with small_group(200 << 20) as group:
         inside = ["sh", "-c", 'echo $$ >"$0/cgroup.procs" && exec "$@"', str(group), sys.executable, "-c", program]
         assert int(subprocess.check_output(inside)) == 200 << 20

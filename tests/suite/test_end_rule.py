@@ -5,19 +5,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from suite.analysis.leaders import open_cases
-from suite.contracts.case import Case
-from suite.errors import RequestError
-from suite.plan import Resolved
-from suite.plugins import adapters
-from suite.results.records import About
-from suite.results.run_folder import RunFolder
-from suite.session.cases import Runnable
-from suite.session.end_rule import CLEAR, MOST_PROCESSES, TIME_IS_UP, EndRule, end_rule, still_open
-from suite.session.observer import Observer
-from suite.session.resumable import Session, Settings
-from suite.worker.case_parts import Sampling
-from suite.worker.pass_kinds import USUAL
+from stagebench.suite.analysis.leaders import open_cases
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.errors import RequestError
+from stagebench.suite.plan import Resolved
+from stagebench.suite.plugins import adapters
+from stagebench.suite.results.records import About
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.session.cases import Runnable
+from stagebench.suite.session.end_rule import CLEAR, MOST_PROCESSES, TIME_IS_UP, EndRule, end_rule, still_open
+from stagebench.suite.session.observer import Observer
+from stagebench.suite.session.resumable import Session, Settings
+from stagebench.suite.worker.case_parts import Sampling
+from stagebench.suite.worker.pass_kinds import USUAL
 from tests.reports.made_run import MadeRun, case_of, proof_of
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from cluster.dialects import MPICH_FAILURES, OPEN_MPI_FAILURES
-from cluster.slurm.launcher import PATTERNS
-from suite.contracts.engine_messages import Begun
-from suite.contracts.launcher import FailurePatterns, Process
-from suite.processes.attempt import Attempt, Limits, run
-from suite.processes.evidence import missed, named_deaths
-from suite.worker.messages import encode
+from stagebench.cluster.dialects import MPICH_FAILURES, OPEN_MPI_FAILURES
+from stagebench.cluster.slurm.launcher import PATTERNS
+from stagebench.suite.contracts.engine_messages import Begun
+from stagebench.suite.contracts.launcher import FailurePatterns, Process
+from stagebench.suite.processes.attempt import Attempt, Limits, run
+from stagebench.suite.processes.evidence import missed, named_deaths
+from stagebench.suite.worker.messages import encode
 from tests.support.sent import failed, hello
 
 # Open MPI 5.0.11: rank 1 was killed on b, rank 0 ended the job before the daemon on b could tell.
@@ -125,9 +125,9 @@ ENGINE = f"""
 import signal, sys, time
 from pathlib import Path
 sys.path.insert(0, {str(CHECKOUT)!r})
-from suite.contracts.engine_messages import Begun, EngineFailed, report
-from suite.worker.messages import Done
-from suite.worker.ranks import Outbox
+from stagebench.suite.contracts.engine_messages import Begun, EngineFailed, report
+from stagebench.suite.worker.messages import Done
+from stagebench.suite.worker.ranks import Outbox
 from tests.support.sent import failed, hello
 rank = Outbox(".", 0)
 """

@@ -6,9 +6,9 @@ import zipfile
 
 import pytest
 
-from suite.cli import quickstart
-from suite.errors import RequestError, Unavailable
-from suite.processes import environments, interpreters
+from stagebench.suite.cli import quickstart
+from stagebench.suite.errors import RequestError, Unavailable
+from stagebench.suite.processes import environments, interpreters
 from tests.support.errors import raising
 
 HEAD = '# /// environment\n# python = "3.11-3.14"\n# disk_mb = 20\n# download_mb = 1\n# ///\n'

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from suite.contracts.adapter import Adapter
-from suite.errors import RequestError, Unavailable
-from suite.processes import interpreters as environments
+from stagebench.suite.contracts.adapter import Adapter
+from stagebench.suite.errors import RequestError, Unavailable
+from stagebench.suite.processes import interpreters as environments
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -126,7 +126,7 @@ def test_an_interpreter_that_does_not_answer_or_whose_asker_was_killed_leaves_no
     assert not lasts(lambda: runs(int((tmp_path / "pid").read_text())))
     (tmp_path / "pid").unlink()
     path = script(tmp_path / "python", f"sleep 600 & echo $! > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; wait")
-    program = f"from suite.processes.query import ask; ask([{str(path)!r}], 600)"
+    program = f"from stagebench.suite.processes.query import ask; ask([{str(path)!r}], 600)"
     with subprocess.Popen([sys.executable, "-c", program], cwd=CHECKOUT) as asker:
         assert not lasts(lambda: not (tmp_path / "pid").exists())
         asker.kill()

@@ -6,14 +6,23 @@ from types import SimpleNamespace
 
 import pytest
 
-from suite.analysis.exchange import Slowed, crossover, exchanges, gains, stragglers, time_to
-from suite.analysis.learning import Learnt, Staleness, curve, joined_staleness, learnt, reached, smoothed, staleness_of
-from suite.analysis.stats import spread
-from suite.analysis.summary import summarise
-from suite.contracts.case import Case, Placement
-from suite.results.rank_report import Rank
-from suite.session.cases import slowed
-from suite.worker.messages import Epoch, Training
+from stagebench.suite.analysis.exchange import Slowed, crossover, exchanges, gains, stragglers, time_to
+from stagebench.suite.analysis.learning import (
+    Learnt,
+    Staleness,
+    curve,
+    joined_staleness,
+    learnt,
+    reached,
+    smoothed,
+    staleness_of,
+)
+from stagebench.suite.analysis.stats import spread
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.contracts.case import Case, Placement
+from stagebench.suite.results.rank_report import Rank
+from stagebench.suite.session.cases import slowed
+from stagebench.suite.worker.messages import Epoch, Training
 from tests.reports import made_experiments
 from tests.reports.made_experiments import exchanges as made
 from tests.reports.made_experiments import learner, taught

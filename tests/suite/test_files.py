@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from suite.errors import StoreError
-from suite.files import ROOM, file_name, flush_folder, probe, write_whole
-from suite.results.collect import collect
-from suite.results.records import About
-from suite.results.run_folder import RunFolder, held
+from stagebench.suite.errors import StoreError
+from stagebench.suite.files import ROOM, file_name, flush_folder, probe, write_whole
+from stagebench.suite.results.collect import collect
+from stagebench.suite.results.records import About
+from stagebench.suite.results.run_folder import RunFolder, held
 from tests.reports.made_run import MadeRun, case_of
 
 

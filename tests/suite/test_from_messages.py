@@ -4,9 +4,9 @@ import json
 import math
 from typing import Any, get_args, get_type_hints
 
-from suite.results.rank_report import rank_of
-from suite.worker import messages
-from suite.worker.contract import KernelTimes, LayerTimes
+from stagebench.suite.results.rank_report import rank_of
+from stagebench.suite.worker import messages
+from stagebench.suite.worker.contract import KernelTimes, LayerTimes
 
 MACHINE = messages.Machine(cpu="A", gpu_settings=[messages.GpuSettings(1.98e9, 700.0, True)])
 GPU = messages.GpuUse("GPU-1", 0.5, 1024, celsius=60, throttled_by=["power cap"], joules=2.0)

@@ -8,11 +8,11 @@ import pytest
 
 pytest.importorskip("hypothesis")
 
-from suite.analysis import summary
-from suite.errors import StagebenchError
-from suite.results import run_folder
-from suite.results.records import Record
-from suite.worker import array_files
+from stagebench.suite.analysis import summary
+from stagebench.suite.errors import StagebenchError
+from stagebench.suite.results import run_folder
+from stagebench.suite.results.records import Record
+from stagebench.suite.worker import array_files
 from tests.validation.fuzz import border, broken, fuzz, lines, targets
 
 pytestmark = pytest.mark.xdist_group("fuzz")  # one world for all

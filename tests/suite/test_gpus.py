@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from suite.analysis.comparability import NOTED
-from suite.analysis.machine import FAULTS, Gpu
-from suite.worker import gpu_watch
-from suite.worker.messages import GpuUse
+from stagebench.suite.analysis.comparability import NOTED
+from stagebench.suite.analysis.machine import FAULTS, Gpu
+from stagebench.suite.worker import gpu_watch
+from stagebench.suite.worker.messages import GpuUse
 from tests.reports.made_run import case_of
 
 Reported = dict[str, Any]

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from suite.cli import app, main
-from suite.errors import StagebenchError
-from suite.results.run_folder import RunFolder
-from suite.results.stored import sealed
+from stagebench.suite.cli import app, main
+from stagebench.suite.errors import StagebenchError
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.results.stored import sealed
+from stagebench.workloads.networks import by_name
 from tests.suite.measuring import PLAN
 from tests.support.errors import raising
-from workloads.networks import by_name
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "runs"
 RUNS = max(FIXTURES.iterdir())  # of the newest format

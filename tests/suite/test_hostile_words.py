@@ -14,14 +14,14 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from reports.command import import_
-from suite.analysis.compare_runs import compare
-from suite.analysis.runs import MeasuredRun
-from suite.cli import app, data, measuring
-from suite.cli.display import Display
-from suite.errors import RequestError
-from suite.text import command_line
-from suite.worker import messages
+from stagebench.reports.command import import_
+from stagebench.suite.analysis.compare_runs import compare
+from stagebench.suite.analysis.runs import MeasuredRun
+from stagebench.suite.cli import app, data, measuring
+from stagebench.suite.cli.display import Display
+from stagebench.suite.errors import RequestError
+from stagebench.suite.text import command_line
+from stagebench.suite.worker import messages
 from tests.reports.made_comm import collective
 from tests.reports.made_run import MadeRun, case_of
 from tests.suite.test_display import ONE, entry, proof, record

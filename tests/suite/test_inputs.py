@@ -5,13 +5,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from reports.pages.inputs import words
-from suite.analysis.budget import input_wait
-from suite.analysis.inputs import groups, unhindered
-from suite.analysis.rows import Row
-from suite.analysis.summary import summarise
-from suite.results.rank_report import Rank
-from suite.worker.case_parts import Input
+from stagebench.reports.pages.inputs import words
+from stagebench.suite.analysis.budget import input_wait
+from stagebench.suite.analysis.inputs import groups, unhindered
+from stagebench.suite.analysis.rows import Row
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.results.rank_report import Rank
+from stagebench.suite.worker.case_parts import Input
 from tests.reports.made_experiments import inputs
 from tests.reports.made_run import case_of
 

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from suite.analysis import summary
-from suite.analysis.measured import process_of
-from suite.analysis.summary import summarise, unused_records
-from suite.contracts.case import Placement
-from suite.errors import RequestError, StoreError
-from suite.results.invariants import broken
-from suite.results.rank_report import Rank
-from suite.results.records import CaseEntry, Record
-from suite.results.run_folder import RunFolder
-from suite.results.stored import sealed
-from suite.worker.case_parts import Sampling
-from suite.worker.messages import HostUse, Noise, Pass
+from stagebench.suite.analysis import summary
+from stagebench.suite.analysis.measured import process_of
+from stagebench.suite.analysis.summary import summarise, unused_records
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.errors import RequestError, StoreError
+from stagebench.suite.results.invariants import broken
+from stagebench.suite.results.rank_report import Rank
+from stagebench.suite.results.records import CaseEntry, Record
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.results.stored import sealed
+from stagebench.suite.worker.case_parts import Sampling
+from stagebench.suite.worker.messages import HostUse, Noise, Pass
 from tests.reports.made_comm import collective
 from tests.reports.made_run import case_of, declared, learner_of, record_of
 from tests.support.errors import raising

@@ -2,15 +2,15 @@
 
 import pytest
 
-from suite.contracts.launcher import LOGINS
-from suite.processes.attempt import Attempt
-from suite.processes.evidence import Login, lost_logins
-from suite.proofs.judgement import ROUNDED, joined, judge
-from suite.proofs.tolerances import distances, tolerance
-from suite.results.records import Verdict
-from suite.worker.messages import Proof, ProofLosses, decode, encode
-from suite.worker.typed_json import from_json, to_json
-from workloads.networks import by_name
+from stagebench.suite.contracts.launcher import LOGINS
+from stagebench.suite.processes.attempt import Attempt
+from stagebench.suite.processes.evidence import Login, lost_logins
+from stagebench.suite.proofs.judgement import ROUNDED, joined, judge
+from stagebench.suite.proofs.tolerances import distances, tolerance
+from stagebench.suite.results.records import Verdict
+from stagebench.suite.worker.messages import Proof, ProofLosses, decode, encode
+from stagebench.suite.worker.typed_json import from_json, to_json
+from stagebench.workloads.networks import by_name
 
 WORKLOAD = by_name()["mnist_small"]
 FLOAT32 = tolerance("float32")

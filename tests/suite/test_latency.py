@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from suite.analysis.latency import allowed, bound
+from stagebench.suite.analysis.latency import allowed, bound
 
 
 @pytest.mark.parametrize(("share", "floor"), [(0.9, 64), (0.95, 130), (0.99, 662), (0.999, 6636)])

@@ -5,7 +5,7 @@ from math import exp
 import numpy as np
 import pytest
 
-from suite.analysis.leaders import (
+from stagebench.suite.analysis.leaders import (
     Against,
     _beyond,
     _far_noisier,
@@ -17,7 +17,7 @@ from suite.analysis.leaders import (
     compared,
     open_questions,
 )
-from suite.analysis.stats import NO_VERDICT, Centre, Interval, Rates
+from stagebench.suite.analysis.stats import NO_VERDICT, Centre, Interval, Rates
 from tests.support.noise import even, visited, with_one_faster
 
 

@@ -6,8 +6,8 @@ import pytest
 from markdown_it import MarkdownIt  # rich brings it
 from markdown_it.token import Token
 
-from reports.exports.write import write
-from suite.text import markdown_code, markdown_table, markdown_text
+from stagebench.reports.exports.write import write
+from stagebench.suite.text import markdown_code, markdown_table, markdown_text
 from tests.reports.made_run import MadeRun, case_of
 
 READER = MarkdownIt("commonmark").enable(["table", "strikethrough"])

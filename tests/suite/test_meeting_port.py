@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from suite.processes import launch
-from suite.results.records import About
-from suite.results.run_folder import RunFolder
-from suite.worker.rendezvous import free_port
+from stagebench.suite.processes import launch
+from stagebench.suite.results.records import About
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.worker.rendezvous import free_port
 from tests.suite.measuring import Listener, case, run
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +38,7 @@ def test_two_launches_at_once_have_two_ports(one_of):
 
 def test_a_port_of_another_process_is_left_alone_until_that_is_killed(one_of):
     program = (
-        "import sys; from suite.processes import launch; launch.free_port = lambda: int(sys.argv[1])\n"
+        "import sys; from stagebench.suite.processes import launch; launch.free_port = lambda: int(sys.argv[1])\n"
         "with launch.meeting_port(): print('has it', flush=True); sys.stdin.read()"
     )
     tokens = [sys.executable, "-c", program, str(one_of[0])]

@@ -2,11 +2,11 @@
 
 import pytest
 
-from suite.analysis.machine import Noise, beside_run, best_of_run, noise_of, references_of
-from suite.results.rank_report import Rank
-from suite.results.records import Interpreter, Record
-from suite.worker.messages import GpuUse, HostUse, Pass
-from suite.worker.messages import Noise as Reported
+from stagebench.suite.analysis.machine import Noise, beside_run, best_of_run, noise_of, references_of
+from stagebench.suite.results.rank_report import Rank
+from stagebench.suite.results.records import Interpreter, Record
+from stagebench.suite.worker.messages import GpuUse, HostUse, Pass
+from stagebench.suite.worker.messages import Noise as Reported
 from tests.reports.made_run import case_of, record_of
 from tests.support.sent import hello
 

@@ -5,17 +5,17 @@ import onnx
 import onnxruntime
 import pytest
 
-from adapters.reference.base import ReferenceTrainer
-from suite.errors import RequestError
-from suite.proofs.every_adapter import probe_graph, text_graph, token_graph
-from suite.worker import onnx_network
-from suite.worker.feed import synthetic
+from stagebench.adapters.reference.base import ReferenceTrainer
+from stagebench.suite.errors import RequestError
+from stagebench.suite.proofs.every_adapter import probe_graph, text_graph, token_graph
+from stagebench.suite.worker import onnx_network
+from stagebench.suite.worker.feed import synthetic
+from stagebench.workloads import weights
+from stagebench.workloads.build import Builder
+from stagebench.workloads.graph import Graph
+from stagebench.workloads.networks import by_name
 from tests.support.errors import raising
 from tests.support.trainers import setup
-from workloads import weights
-from workloads.build import Builder
-from workloads.graph import Graph
-from workloads.networks import by_name
 
 EXACT = 2e-6  # of the largest logit, in float32
 

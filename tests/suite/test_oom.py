@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from suite.contracts.engine_messages import CODEC, FILE, OomKills
-from suite.plugins import adapters
-from suite.processes.evidence import ran_out
-from suite.worker import guard
-from suite.worker.guard import oom_kills
+from stagebench.suite.contracts.engine_messages import CODEC, FILE, OomKills
+from stagebench.suite.plugins import adapters
+from stagebench.suite.processes.evidence import ran_out
+from stagebench.suite.worker import guard
+from stagebench.suite.worker.guard import oom_kills
 from tests.support.memory import small_group
 
 CHECKOUT = Path(__file__).parents[2]
@@ -53,8 +53,8 @@ from pathlib import Path
 group, folder, checkout = sys.argv[1:]
 Path(group, "cgroup.procs").write_text(str(os.getpid()))
 sys.path.insert(0, checkout)
-from suite.processes.attempt import Limits, run
-from suite.contracts.launcher import Process
+from stagebench.suite.processes.attempt import Limits, run
+from stagebench.suite.contracts.launcher import Process
 eats = "import os; open('rank-0.log', 'w').write('eating'); x = b'x' * (400 << 20)"
 result = run([Process((sys.executable, "-c", eats), rank=0)], 1, Path(folder), Limits(20, 20), print)
 print(json.dumps([result.outcome, result.reason, result.evidence["oom_kills"]]))

@@ -2,15 +2,15 @@
 
 import pytest
 
-from suite import plugins
-from suite.contracts.case import Case, optimiser_settings, rate_of_proof
-from suite.errors import RequestError
-from suite.plan import load, resolve
-from suite.processes.jobs import optimiser
-from suite.proofs.wanted import Wanted, cases_to_verify
-from suite.results.records import CaseEntry
-from suite.worker.contract import SGD, Adam
-from workloads.networks import by_name
+from stagebench.suite import plugins
+from stagebench.suite.contracts.case import Case, optimiser_settings, rate_of_proof
+from stagebench.suite.errors import RequestError
+from stagebench.suite.plan import load, resolve
+from stagebench.suite.processes.jobs import optimiser
+from stagebench.suite.proofs.wanted import Wanted, cases_to_verify
+from stagebench.suite.results.records import CaseEntry
+from stagebench.suite.worker.contract import SGD, Adam
+from stagebench.workloads.networks import by_name
 
 PLAN = 'name = "x"\n[[cases]]\nadapter = ["alpha", "gamma"]\nstrategy = "single"\nworkload = "mnist_small"\n'
 WORKLOADS = by_name()

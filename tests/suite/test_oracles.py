@@ -5,10 +5,10 @@ import shutil
 
 import pytest
 
-from suite.contracts.case import Case
-from suite.processes.attempt import Limits
-from suite.processes.launch import launch_of
-from suite.proofs.oracles import DIGESTS, Oracles, intact
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.processes.attempt import Limits
+from stagebench.suite.processes.launch import launch_of
+from stagebench.suite.proofs.oracles import DIGESTS, Oracles, intact
 
 GRADIENT = "gradient.fc1.weight.npy"
 

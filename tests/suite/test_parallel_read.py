@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from suite.analysis import summary
-from suite.analysis.summary import summarise, unused_records
+from stagebench.suite.analysis import summary
+from stagebench.suite.analysis.summary import summarise, unused_records
 from tests.reports.made_run import case_of
 
 
@@ -57,8 +57,8 @@ def test_code_in_the_current_folder_is_not_run(run, monkeypatch, tmp_path, paral
 READER = """
 import sys, time
 from pathlib import Path
-from suite.analysis import summary
-from suite.results.run_folder import RunFolder
+from stagebench.suite.analysis import summary
+from stagebench.suite.results.run_folder import RunFolder
 if __name__ == "__main__":
     summary.PARALLEL_FROM = summary.CHUNK = 1
     summary.os.sched_getaffinity = lambda _: {0, 1}

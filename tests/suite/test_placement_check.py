@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from suite.analysis.measured import Carrier, carriers
-from suite.contracts.case import Placement
-from suite.processes.placement_check import (
+from stagebench.suite.analysis.measured import Carrier, carriers
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.processes.placement_check import (
     RankReport,
     binding_problem,
     busiest,
@@ -16,9 +16,9 @@ from suite.processes.placement_check import (
     threads_problem,
     transport_problem,
 )
-from suite.results.rank_report import Rank
-from suite.worker import messages
-from suite.worker.network import boot
+from stagebench.suite.results.rank_report import Rank
+from stagebench.suite.worker import messages
+from stagebench.suite.worker.network import boot
 from tests.support.sent import hello
 
 TWO = Placement(nodes=2, ranks_per_node=2, launcher="mpiexec", hosts=("a", "b"))

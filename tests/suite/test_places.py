@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from suite.errors import RequestError, StoreError, Unavailable
-from suite.files import cache_folder, cache_root, expanded, scratch, write_whole
-from suite.results.records import About, this_host
-from suite.results.run_folder import RunFolder, held
+from stagebench.suite.errors import RequestError, StoreError, Unavailable
+from stagebench.suite.files import cache_folder, cache_root, expanded, scratch, write_whole
+from stagebench.suite.results.records import About, this_host
+from stagebench.suite.results.run_folder import RunFolder, held
 from tests.support.errors import raising
 
 
@@ -86,7 +86,7 @@ def test_a_file_is_not_written_through_what_stands_in_its_way(tmp_path):
 HOLD = """
 import sys
 from pathlib import Path
-from suite.results.run_folder import held
+from stagebench.suite.results.run_folder import held
 with held(Path(sys.argv[1])):
     print("held", flush=True)
     input()

@@ -5,13 +5,13 @@ import sys
 
 import pytest
 
-from suite.cli import main
-from suite.contracts.launcher import Process
-from suite.processes.attempt import Limits, run
-from suite.processes.evidence import last_lines
-from suite.text import plain
-from suite.worker.homes import without_homes
-from suite.worker.variables import Variables, arithmetic, digest, settings
+from stagebench.suite.cli import main
+from stagebench.suite.contracts.launcher import Process
+from stagebench.suite.processes.attempt import Limits, run
+from stagebench.suite.processes.evidence import last_lines
+from stagebench.suite.text import plain
+from stagebench.suite.worker.homes import without_homes
+from stagebench.suite.worker.variables import Variables, arithmetic, digest, settings
 from tests.suite.measuring import PLAN
 
 

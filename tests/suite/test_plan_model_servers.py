@@ -2,13 +2,13 @@
 
 import pytest
 
-from suite.contracts.case import Case
-from suite.errors import RequestError
-from suite.plan import load, resolve
-from suite.plan.model_servers import serving_of
-from suite.plan.text import Block, plan_text
-from suite.plugins import adapters, launchers, model_servers, workloads
-from suite.worker.case_parts import Serving
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.errors import RequestError
+from stagebench.suite.plan import load, resolve
+from stagebench.suite.plan.model_servers import serving_of
+from stagebench.suite.plan.text import Block, plan_text
+from stagebench.suite.plugins import adapters, launchers, model_servers, workloads
+from stagebench.suite.worker.case_parts import Serving
 from tests.support.errors import raising
 
 HEAD = """

@@ -5,15 +5,15 @@ import re
 
 import pytest
 
-from suite import plugins
-from suite.errors import RequestError
-from suite.plan import load, resolve
-from suite.plan.networks import read, register, registered
+from stagebench.suite import plugins
+from stagebench.suite.errors import RequestError
+from stagebench.suite.plan import load, resolve
+from stagebench.suite.plan.networks import read, register, registered
+from stagebench.workloads.networks import by_name
 from tests.support.errors import raising
-from workloads.networks import by_name
 
 PYTHON = """\
-from workloads.build import Builder
+from stagebench.workloads.build import Builder
 
 
 def network():

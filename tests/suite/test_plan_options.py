@@ -2,10 +2,10 @@
 
 import pytest
 
-from suite.errors import RequestError
-from suite.plan import parse, resolve
-from suite.plan.options import plan_of
-from suite.plugins import adapters, launchers, workloads
+from stagebench.suite.errors import RequestError
+from stagebench.suite.plan import parse, resolve
+from stagebench.suite.plan.options import plan_of
+from stagebench.suite.plugins import adapters, launchers, workloads
 
 ALPHA = {"adapter": "alpha", "workload": "mnist_small"}
 ALONE = (("alpha", "single"), ("beta", "single"))

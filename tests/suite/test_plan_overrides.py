@@ -4,10 +4,10 @@ import tomllib
 
 import pytest
 
-from suite.errors import RequestError
-from suite.plan import load, resolve
-from suite.plan.overrides import is_path, overrides_from, without_table
-from suite.plan.read import differences
+from stagebench.suite.errors import RequestError
+from stagebench.suite.plan import load, resolve
+from stagebench.suite.plan.overrides import is_path, overrides_from, without_table
+from stagebench.suite.plan.read import differences
 
 PLAN = """\
 # What it asks.

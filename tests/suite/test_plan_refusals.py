@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import pytest
 from PIL import Image
 
-from suite.errors import RequestError
-from suite.plan import load, resolve
-from suite.plan.overrides import overrides_from
-from suite.plan.problems import Lines
-from suite.plan.read import LARGEST
-from suite.worker.machine import cores
+from stagebench.suite.errors import RequestError
+from stagebench.suite.plan import load, resolve
+from stagebench.suite.plan.overrides import overrides_from
+from stagebench.suite.plan.problems import Lines
+from stagebench.suite.plan.read import LARGEST
+from stagebench.suite.worker.machine import cores
 from tests.support.errors import raising
 
 CORES = cores()

@@ -4,20 +4,20 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from suite.contracts.adapter import Strategy
-from suite.contracts.case import Case, Placement
-from suite.contracts.model_server import ModelServer
-from suite.data import locate
-from suite.errors import RequestError
-from suite.plan import load, ready_made, resolve
-from suite.plan.model import SECTIONS, Pass
-from suite.plan.model_servers import one_at_a_time, serving_of
-from suite.plan.resolve import idle, measurable
-from suite.results.records import CaseEntry
-from suite.worker.case_parts import Sampling, Schedule, Serving, Training
-from suite.worker.job import DataSet
-from suite.worker.pass_kinds import KERNELS, LOADS, TRAIN, USUAL, USUAL_LOADS
-from workloads.networks import by_name
+from stagebench.suite.contracts.adapter import Strategy
+from stagebench.suite.contracts.case import Case, Placement
+from stagebench.suite.contracts.model_server import ModelServer
+from stagebench.suite.data import locate
+from stagebench.suite.errors import RequestError
+from stagebench.suite.plan import load, ready_made, resolve
+from stagebench.suite.plan.model import SECTIONS, Pass
+from stagebench.suite.plan.model_servers import one_at_a_time, serving_of
+from stagebench.suite.plan.resolve import idle, measurable
+from stagebench.suite.results.records import CaseEntry
+from stagebench.suite.worker.case_parts import Sampling, Schedule, Serving, Training
+from stagebench.suite.worker.job import DataSet
+from stagebench.suite.worker.pass_kinds import KERNELS, LOADS, TRAIN, USUAL, USUAL_LOADS
+from stagebench.workloads.networks import by_name
 
 HEAD = 'name = "x"\n'
 

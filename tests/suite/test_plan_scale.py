@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from suite.analysis.comparability import group
-from suite.analysis.inputs import MODES, fed_alike, mode_of
-from suite.errors import RequestError
-from suite.plan import Plan, load, ready_made, resolve
-from suite.plugins import adapters, launchers, workloads
-from suite.results.records import About
-from suite.results.run_folder import RunFolder
+from stagebench.suite.analysis.comparability import group
+from stagebench.suite.analysis.inputs import MODES, fed_alike, mode_of
+from stagebench.suite.errors import RequestError
+from stagebench.suite.plan import Plan, load, ready_made, resolve
+from stagebench.suite.plugins import adapters, launchers, workloads
+from stagebench.suite.results.records import About
+from stagebench.suite.results.run_folder import RunFolder
 from tests.support.errors import raising
 
 PLAN = """\

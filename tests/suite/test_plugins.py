@@ -16,20 +16,20 @@ from typing import Any
 import pluggy
 import pytest
 
-from suite import plugins
-from suite.contracts.adapter import Adapter, Backend, Format, Strategy
-from suite.contracts.case import Case, Placement
-from suite.contracts.hooks import CHANGES, CONTRACT, MOVED, PROJECT, Hooks, changes_since, hookimpl
-from suite.contracts.launcher import Process
-from suite.data.reader_check import Check
-from suite.errors import RequestError
-from suite.plan.checks import refusal, refused_format
-from suite.plugin_errors import ask, blamed, check_methods
-from suite.processes.attempt import Limits
-from suite.processes.interpreters import Interpreter, find
-from suite.processes.launch import Launch, launch_of
-from suite.proofs.make import Proofs, configuration_of_proof
-from suite.session.cases import declared_of
+from stagebench.suite import plugins
+from stagebench.suite.contracts.adapter import Adapter, Backend, Format, Strategy
+from stagebench.suite.contracts.case import Case, Placement
+from stagebench.suite.contracts.hooks import CHANGES, CONTRACT, MOVED, PROJECT, Hooks, changes_since, hookimpl
+from stagebench.suite.contracts.launcher import Process
+from stagebench.suite.data.reader_check import Check
+from stagebench.suite.errors import RequestError
+from stagebench.suite.plan.checks import refusal, refused_format
+from stagebench.suite.plugin_errors import ask, blamed, check_methods
+from stagebench.suite.processes.attempt import Limits
+from stagebench.suite.processes.interpreters import Interpreter, find
+from stagebench.suite.processes.launch import Launch, launch_of
+from stagebench.suite.proofs.make import Proofs, configuration_of_proof
+from stagebench.suite.session.cases import declared_of
 from tests.suite.conftest import Alpha, Local
 
 CASE = Case("alpha", "ddp", "mnist_small", Placement(ranks_per_node=2, launcher="local"), batch=8)
@@ -108,7 +108,7 @@ def raising() -> Alpha:
     ("bring", "told"),
     [
         (lambda: None, "returned None from stagebench_adapters; it should be a list of adapters"),
-        (lambda: [3], "among its adapters is 3, no instance of suite.contracts.adapter.Adapter"),
+        (lambda: [3], "among its adapters is 3, no instance of stagebench.suite.contracts.adapter.Adapter"),
         (lambda: [with_(name="../../etc")], "has name = '../../etc'; take letters"),
         (lambda: [with_(name="x" * 5000)], "take letters, digits"),
         (lambda: [broken()], "its capabilities is 3; it should be an instance of Capabilities"),
@@ -338,8 +338,8 @@ def test_a_defect_of_our_own_is_nobody_else_s():
 def test_every_version_says_what_it_changed_and_an_older_import_is_named_with_its_new_place():
     assert sorted(CHANGES) == list(range(2, CONTRACT + 1))
     assert changes_since(CONTRACT) == ""
-    assert "Knob from suite.contracts.knobs" in changes_since(1)
-    now = pytest.raises(RequestError, match=r"older contract: suite.adapter is suite.contracts.adapter now")
+    assert "Knob from stagebench.suite.contracts.knobs" in changes_since(1)
+    now = pytest.raises(RequestError, match=r"older contract: suite.adapter is stagebench.suite.contracts.adapter now")
     with now, blamed("the plugin 'lumen'"):
         importlib.import_module("suite.adapter")
 

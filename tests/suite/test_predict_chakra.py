@@ -2,11 +2,11 @@
 
 import pytest
 
-from suite.errors import RequestError
-from suite.predict import chakra
-from suite.predict.collectives import Link, Network
-from suite.predict.prediction import timeline
-from suite.predict.scenario import LayerCost, Scenario
+from stagebench.suite.errors import RequestError
+from stagebench.suite.predict import chakra
+from stagebench.suite.predict.collectives import Link, Network
+from stagebench.suite.predict.prediction import timeline
+from stagebench.suite.predict.scenario import LayerCost, Scenario
 
 LAYERS = tuple(LayerCost(f"layer{at}", 0.001 * (at + 1), 0.002 * (at + 1), 4000.0 * at) for at in range(4))
 

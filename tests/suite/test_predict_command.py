@@ -5,14 +5,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from suite.contracts.case import Case, Placement
-from suite.predict.prediction import ASSUMED
-from suite.predict.scenario import MODEL_ERROR, SCHEDULES
-from suite.results.records import COMM, About, CaseEntry
-from suite.results.run_folder import RunFolder
+from stagebench.suite.contracts.case import Case, Placement
+from stagebench.suite.predict.prediction import ASSUMED
+from stagebench.suite.predict.scenario import MODEL_ERROR, SCHEDULES
+from stagebench.suite.results.records import COMM, About, CaseEntry
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.workloads.networks.resnet import resnet50
 from tests.reports.made_comm import collective, exchanged
 from tests.reports.made_run import MadeRun, case_of
-from workloads.networks.resnet import resnet50
 
 DIGEST = resnet50().digest
 OF_RESNET = ("predict", "--workload", "resnet50", "--batch", "64", "--rate", "253.1")

@@ -7,13 +7,13 @@ import random
 import numpy as np
 import pytest
 
-from suite.analysis.links import fitted
-from suite.errors import RequestError
-from suite.predict.collectives import ALGORITHMS, Cost, Link, Network, of_fit
-from suite.predict.data_parallel import BUCKET, FIRST_BUCKET, messages
-from suite.predict.prediction import helps, predict, timeline
-from suite.predict.scenario import SCHEDULES, Jitter, LayerCost, Scenario, by_arithmetic, joined
-from workloads.networks.resnet import resnet50
+from stagebench.suite.analysis.links import fitted
+from stagebench.suite.errors import RequestError
+from stagebench.suite.predict.collectives import ALGORITHMS, Cost, Link, Network, of_fit
+from stagebench.suite.predict.data_parallel import BUCKET, FIRST_BUCKET, messages
+from stagebench.suite.predict.prediction import helps, predict, timeline
+from stagebench.suite.predict.scenario import SCHEDULES, Jitter, LayerCost, Scenario, by_arithmetic, joined
+from stagebench.workloads.networks.resnet import resnet50
 
 LINK_OF_TEN_GBIT = Link(50e-6, 0.8e-9, 0.1e-9)
 

@@ -7,12 +7,12 @@ from itertools import combinations, pairwise
 import pytest
 import simpy
 
-from suite.errors import RequestError
-from suite.predict.collectives import Link, Network
-from suite.predict.pipeline import cut
-from suite.predict.prediction import helps, predict, timeline
-from suite.predict.scenario import Jitter, LayerCost, Scenario, Tied, tied
-from workloads.networks.gpt import gpt_char
+from stagebench.suite.errors import RequestError
+from stagebench.suite.predict.collectives import Link, Network
+from stagebench.suite.predict.pipeline import cut
+from stagebench.suite.predict.prediction import helps, predict, timeline
+from stagebench.suite.predict.scenario import Jitter, LayerCost, Scenario, Tied, tied
+from stagebench.workloads.networks.gpt import gpt_char
 
 FREE = Network(Link(0, 0))
 

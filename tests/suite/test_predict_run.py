@@ -4,16 +4,16 @@ import math
 
 import pytest
 
-from suite.analysis.summary import summarise
-from suite.contracts.case import Placement
-from suite.errors import RequestError
-from suite.predict.collectives import KnownLink, Link, Network
-from suite.predict.from_run import MOST_ERROR, asked_of, beside_measured, fit, series_of
-from suite.predict.prediction import ASSUMED, Answer, predict
-from suite.predict.scenario import SCHEDULES, LayerCost, Scenario
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.errors import RequestError
+from stagebench.suite.predict.collectives import KnownLink, Link, Network
+from stagebench.suite.predict.from_run import MOST_ERROR, asked_of, beside_measured, fit, series_of
+from stagebench.suite.predict.prediction import ASSUMED, Answer, predict
+from stagebench.suite.predict.scenario import SCHEDULES, LayerCost, Scenario
+from stagebench.workloads.networks.resnet import resnet50
 from tests.reports.made_run import case_of, declared
 from tests.support.errors import raising
-from workloads.networks.resnet import resnet50
 
 LINK = Link(5e-2, 1e-9)  # makes every schedule differ from every other
 SIZES = (4e5, 3e7, 2e6, 9e6)
@@ -329,7 +329,7 @@ def test_nothing_is_learnt_from_a_training_that_went_wrong(run, monkeypatch, mar
     run.proven(case_of("pytorch", "resnet50", 2))
     rows = summarise(run.folder)
     rows[0].marks.append(mark)
-    monkeypatch.setattr("suite.predict.from_run.summarise", lambda folder: rows)
+    monkeypatch.setattr("stagebench.suite.predict.from_run.summarise", lambda folder: rows)
     with raising(RequestError, mark):
         asked_of(run.folder, None, None)
 

@@ -5,10 +5,10 @@ import random
 import pytest
 import simpy
 
-from suite.predict.collectives import Cost, Link, Network
-from suite.predict.data_parallel import OVERLAPPING, messages
-from suite.predict.prediction import timeline
-from suite.predict.scenario import SCHEDULES, Jitter, LayerCost, Scenario
+from stagebench.suite.predict.collectives import Cost, Link, Network
+from stagebench.suite.predict.data_parallel import OVERLAPPING, messages
+from stagebench.suite.predict.prediction import timeline
+from stagebench.suite.predict.scenario import SCHEDULES, Jitter, LayerCost, Scenario
 
 ITERATIONS = 8
 RANKS = 6

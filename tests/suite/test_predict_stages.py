@@ -7,19 +7,19 @@ from itertools import pairwise
 
 import pytest
 
-from adapters.pytorch import plugin as pytorch
-from reports.exports.write import charts_of
-from suite.analysis.summary import summarise
-from suite.contracts.case import Placement
-from suite.errors import RequestError
-from suite.predict.collectives import KnownLink, Link, Network
-from suite.predict.from_run import asked_of, beside_measured
-from suite.predict.prediction import Answer, predict
-from suite.predict.scenario import LayerCost, Scenario, activations, multiplications
-from suite.worker.pipeline_stages import stages
+from stagebench.adapters.pytorch import plugin as pytorch
+from stagebench.reports.exports.write import charts_of
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.errors import RequestError
+from stagebench.suite.predict.collectives import KnownLink, Link, Network
+from stagebench.suite.predict.from_run import asked_of, beside_measured
+from stagebench.suite.predict.prediction import Answer, predict
+from stagebench.suite.predict.scenario import LayerCost, Scenario, activations, multiplications
+from stagebench.suite.worker.pipeline_stages import stages
+from stagebench.workloads.networks.alexnet import alexnet
 from tests.reports.made_run import case_of, declared
 from tests.support.errors import raising
-from workloads.networks.alexnet import alexnet
 
 GRAPH = alexnet()
 BATCH = 8

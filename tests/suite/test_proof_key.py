@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from suite.contracts.case import Case, Placement
-from suite.plugins import adapters
-from suite.processes.attempt import Limits
-from suite.processes.jobs import group
-from suite.processes.launch import launch_of
-from suite.proofs.make import Proofs, configuration_of_proof, tuned_batch
-from workloads.networks.__init__ import by_name
+from stagebench.suite.contracts.case import Case, Placement
+from stagebench.suite.plugins import adapters
+from stagebench.suite.processes.attempt import Limits
+from stagebench.suite.processes.jobs import group
+from stagebench.suite.processes.launch import launch_of
+from stagebench.suite.proofs.make import Proofs, configuration_of_proof, tuned_batch
+from stagebench.workloads.networks.__init__ import by_name
 
 NETWORK = by_name()["mnist_small"]
 

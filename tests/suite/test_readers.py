@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from adapters.pytorch.plugin import PyTorch
-from suite.data.reader_check import DECODED, EXACT, Bounds, Check, Samples, compare, nearest, some
-from suite.errors import RequestError, Unavailable
-from suite.processes.interpreters import find
-from suite.worker.array_files import loaded
+from stagebench.adapters.pytorch.plugin import PyTorch
+from stagebench.suite.data.reader_check import DECODED, EXACT, Bounds, Check, Samples, compare, nearest, some
+from stagebench.suite.errors import RequestError, Unavailable
+from stagebench.suite.processes.interpreters import find
+from stagebench.suite.worker.array_files import loaded
+from stagebench.workloads.networks import by_name
 from tests.support import data
 from tests.support.errors import raising
-from workloads.networks import by_name
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from suite.cli.schema import schema
-from suite.errors import RequestError, StoreError
-from suite.results.records import COMM, About, Host, Record
-from suite.results.run_folder import RunFolder
-from suite.results.stored import FORMAT
-from suite.worker.messages import Machine
+from stagebench.suite.cli.schema import schema
+from stagebench.suite.errors import RequestError, StoreError
+from stagebench.suite.results.records import COMM, About, Host, Record
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.results.stored import FORMAT
+from stagebench.suite.worker.messages import Machine
 from tests.support.errors import raising
 
 CHECKOUT = Path(__file__).parents[2]
@@ -135,4 +135,4 @@ def test_hosts_that_only_ranks_know_get_a_file(tmp_path):
 
 def test_the_published_schema_is_that_of_the_types():
     published = CHECKOUT / "docs" / "format-5.schema.json"
-    assert published.read_text() == schema(), "python -m suite.cli.schema > docs/format-5.schema.json"
+    assert published.read_text() == schema(), "python -m stagebench.suite.cli.schema > docs/format-5.schema.json"

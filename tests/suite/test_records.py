@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from suite.data.sets import making, records_place
-from suite.errors import RequestError, StagebenchError, StoreError, Unavailable
-from suite.plan import load, resolve
-from suite.plugins import adapters
+from stagebench.suite.data.sets import making, records_place
+from stagebench.suite.errors import RequestError, StagebenchError, StoreError, Unavailable
+from stagebench.suite.plan import load, resolve
+from stagebench.suite.plugins import adapters
+from stagebench.workloads.networks import by_name
 from tests.support import data
 from tests.support.errors import raising
-from workloads.networks import by_name
 
 WORKLOADS = by_name()
 

@@ -4,19 +4,19 @@ import json
 
 import pytest
 
-from reports.site.build import render
-from suite.analysis.machine import Peak
-from suite.analysis.roofline import roofline
-from suite.analysis.summary import summarise
-from suite.analysis.wording import number
-from suite.cli.results import print_results
-from suite.contracts.case import Placement
+from stagebench.reports.site.build import render
+from stagebench.suite.analysis.machine import Peak
+from stagebench.suite.analysis.roofline import roofline
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.analysis.wording import number
+from stagebench.suite.cli.results import print_results
+from stagebench.suite.contracts.case import Placement
+from stagebench.workloads.build import Builder
+from stagebench.workloads.networks import by_name
+from stagebench.workloads.networks.resnet import resnet50
+from stagebench.workloads.networks.vit import vit
 from tests.reports import made_run
 from tests.reports.made_run import case_of
-from workloads.build import Builder
-from workloads.networks import by_name
-from workloads.networks.resnet import resnet50
-from workloads.networks.vit import vit
 
 PEAK = Peak(2e9, 1e6, "a toy")  # 2,000 operations take as long as a byte
 

@@ -5,8 +5,8 @@ import tomllib
 
 import pytest
 
-from suite.errors import RequestError
-from workloads.networks import by_name
+from stagebench.suite.errors import RequestError
+from stagebench.workloads.networks import by_name
 
 ALPHA = ("--adapter", "alpha", "--workload", "mnist_small")
 BRIEF = ("--steps", "3", "--seconds", "0", "--processes", "1", "--passes", "native", "--set", "sampling.warmup_steps=1")
@@ -47,7 +47,11 @@ def test_print_plan_prints_it_and_starts_nothing(stagebench, tmp_path, monkeypat
         ((*ALPHA, "--scale", "small"), "--scale small is a profile of a plan", "leave it out"),
         ((*ALPHA, "--knob", "bucket"), "--knob 'bucket'", "should read NAME=VALUE"),
         ((*ALPHA, "--set", "batch=0"), "--set batch=0: batch = 0", "greater than or equal to 1"),
-        (("--adapter", "alpha", "--workload", "nets/a.py"), "--workload: there is no file", "workloads.build"),
+        (
+            ("--adapter", "alpha", "--workload", "nets/a.py"),
+            "--workload: there is no file",
+            "stagebench.workloads.build",
+        ),
         (("quick", "--set", "workload=nets/a.json"), "--set workload=", "there is no file"),
     ],
 )

@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from reports.site import build
-from suite.errors import RequestError, StoreError
-from suite.plan.networks import network_of
-from suite.results import records, run_folder, stored
-from suite.results.invariants import broken
-from suite.results.rank_report import models
-from suite.results.records import About, Host
-from suite.results.run_folder import RunFolder
-from suite.results.stored import CASES, FORMAT, LARGEST, SMALL, Outsized, parsed, read, readable, text_of
-from suite.worker.machine import cores
-from suite.worker.messages import Machine
+from stagebench.reports.site import build
+from stagebench.suite.errors import RequestError, StoreError
+from stagebench.suite.plan.networks import network_of
+from stagebench.suite.results import records, run_folder, stored
+from stagebench.suite.results.invariants import broken
+from stagebench.suite.results.rank_report import models
+from stagebench.suite.results.records import About, Host
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.results.stored import CASES, FORMAT, LARGEST, SMALL, Outsized, parsed, read, readable, text_of
+from stagebench.suite.worker.machine import cores
+from stagebench.suite.worker.messages import Machine
+from stagebench.workloads.graph import Graph
+from stagebench.workloads.networks import by_name
 from tests.reports.made_run import case_of
 from tests.support.errors import raising
-from workloads.graph import Graph
-from workloads.networks import by_name
 
 
 @pytest.fixture

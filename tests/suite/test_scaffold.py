@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from suite.cli.app import build
-from suite.errors import RequestError
-from suite.scaffold.write import optional, rendered, write
-from suite.worker.member import Member
-from suite.worker.trainer import Trainer
+from stagebench.suite.cli.app import build
+from stagebench.suite.errors import RequestError
+from stagebench.suite.scaffold.write import optional, rendered, write
+from stagebench.suite.worker.member import Member
+from stagebench.suite.worker.trainer import Trainer
+from stagebench.workloads.kinds import KINDS
 from tests.support.errors import raising
-from workloads.kinds import KINDS
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("scaffold")]  # one environment for all
 ROOT = Path(__file__).parents[2]
@@ -128,7 +128,7 @@ def call(*tokens, cwd=None, code=0, more=None):
 
 def test_the_wheel_ships_the_suite_and_the_templates(installed):
     _, python = installed
-    program = "import stagebench, stagebench_conformance, suite, suite.scaffold.write as w; stagebench.plan('quick');"
+    program = "import stagebench, stagebench_conformance, suite, stagebench.suite.scaffold.write as w; stagebench.plan('quick');"
     program += "print(len(w.rendered('x')));"
     program += "print(stagebench_conformance.__file__, suite.__file__)"
     count, places = call(python, "-c", program).splitlines()
@@ -141,25 +141,25 @@ def test_the_wheel_makes_an_environment_for_itself_in_an_empty_home(installed, t
     """The smallest that is needed by nothing else: NumPy, mpi4py and an MPI library, 26 MB."""
     _, python = installed
     home = {"HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path / "data")}
-    call(python, "-m", "suite.cli", "env", "make", "mpi-mpich", more=home)
+    call(python, "-m", "stagebench.suite.cli", "env", "make", "mpi-mpich", more=home)
     (row,) = (
         row
-        for row in json.loads(call(python, "-m", "suite.cli", "env", "list", "--json", more=home))
+        for row in json.loads(call(python, "-m", "stagebench.suite.cli", "env", "list", "--json", more=home))
         if row["name"] == "mpi-mpich"
     )
     assert (row["made"], row["path"]) == ("yes", str(tmp_path / "data/stagebench/envs/mpi-mpich"))
-    backends = json.loads(call(python, "-m", "suite.cli", "list", "backends", "--json", more=home))
+    backends = json.loads(call(python, "-m", "stagebench.suite.cli", "list", "backends", "--json", more=home))
     assert [each["here"] for each in backends if each["backend"] == "mpi4py-mpich"] == [True]
-    call(python, "-m", "suite.cli", "env", "remove", "mpi-mpich", more=home)
+    call(python, "-m", "stagebench.suite.cli", "env", "remove", "mpi-mpich", more=home)
     assert not Path(row["path"]).exists()
 
 
 def test_a_fresh_scaffold_is_listed_and_shown_by_doctor(installed):
     _, python = installed
-    listed = json.loads(call(python, "-m", "suite.cli", "list", "adapters", "--json"))
+    listed = json.loads(call(python, "-m", "stagebench.suite.cli", "list", "adapters", "--json"))
     assert "lumen" in [row["name"] for row in listed]
     environ = {**os.environ, "STAGEBENCH_TOX_DIR": "/none"}  # no framework of another environment is started
-    tokens = [python, "-m", "suite.cli", "doctor", "--json"]
+    tokens = [python, "-m", "stagebench.suite.cli", "doctor", "--json"]
     found = subprocess.run(tokens, env=environ, cwd="/", capture_output=True, text=True)
     (row,) = (row for row in json.loads(found.stdout)["adapters"] if row["name"] == "lumen")
     assert not row["ready"], "any Python with NumPy does, until it names its framework; but it is a stub"

@@ -6,10 +6,10 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from suite.analysis.queueing import Station, latencies
-from suite.analysis.serving import served
-from suite.worker.case_parts import Serving
-from suite.worker.messages import ServerUse, Try
+from stagebench.suite.analysis.queueing import Station, latencies
+from stagebench.suite.analysis.serving import served
+from stagebench.suite.worker.case_parts import Serving
+from stagebench.suite.worker.messages import ServerUse, Try
 
 USE = ServerUse("mosec", "1.0", [])
 

@@ -12,19 +12,19 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from cluster.local import Local
-from suite.analysis.measured import round_of
-from suite.analysis.summary import summarise
-from suite.cli import main
-from suite.cli.results import print_results
-from suite.contracts.case import Placement
-from suite.contracts.launcher import Process, Request
-from suite.errors import Interrupted, RequestError, Unavailable
-from suite.plan import Resolved
-from suite.results.records import About
-from suite.results.run_folder import RunFolder
-from suite.session.resumable import Session, Settings
-from suite.worker.messages import Hello, Phase
+from stagebench.cluster.local import Local
+from stagebench.suite.analysis.measured import round_of
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.cli import main
+from stagebench.suite.cli.results import print_results
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.contracts.launcher import Process, Request
+from stagebench.suite.errors import Interrupted, RequestError, Unavailable
+from stagebench.suite.plan import Resolved
+from stagebench.suite.results.records import About
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.session.resumable import Session, Settings
+from stagebench.suite.worker.messages import Hello, Phase
 from tests.suite.measuring import BRIEF, PLAN, SETTINGS, TWICE, Listener, case, run
 from tests.support.errors import raising
 
@@ -55,7 +55,7 @@ class Own(Local):
 
 
 def test_threads_that_did_not_reach_the_ranks_are_a_crash_and_no_number(folder, monkeypatch):
-    monkeypatch.setattr("suite.processes.launch.launchers", lambda: {"local": Own()})
+    monkeypatch.setattr("stagebench.suite.processes.launch.launchers", lambda: {"local": Own()})
     run(folder, [case()])
     record = folder.record(case().id, 0)
     assert record.outcome == "crash"
@@ -259,7 +259,7 @@ PROCESSES = 3
 )
 def test_a_run_goes_on_on_another_host(tmp_path):
     folder = tmp_path / "run"
-    command = [sys.executable, "-m", "suite.cli", "run", *CASE, "--processes", str(PROCESSES), "--no-proofs"]
+    command = [sys.executable, "-m", "stagebench.suite.cli", "run", *CASE, "--processes", str(PROCESSES), "--no-proofs"]
 
     def on(host):
         return subprocess.Popen([*RENAMED, host, *command, "-o", str(folder)], stdout=subprocess.PIPE,

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from suite.errors import Interrupted, RequestError, StoreError
-from suite.processes import attempt, bundle
-from suite.results import run_folder, stored
-from suite.results.collect import collect
-from suite.results.records import About
-from suite.results.run_folder import RunFolder, held
-from suite.session import patience, resumable
-from suite.session.resumable import Settings
-from suite.worker import messages
+from stagebench.suite.errors import Interrupted, RequestError, StoreError
+from stagebench.suite.processes import attempt, bundle
+from stagebench.suite.results import run_folder, stored
+from stagebench.suite.results.collect import collect
+from stagebench.suite.results.records import About
+from stagebench.suite.results.run_folder import RunFolder, held
+from stagebench.suite.session import patience, resumable
+from stagebench.suite.session.resumable import Settings
+from stagebench.suite.worker import messages
 from tests.suite.measuring import SETTINGS, TWICE, Listener, case, run
 from tests.support.errors import raising
 
@@ -141,7 +141,7 @@ def test_a_run_folder_that_vanishes_ends_the_session_by_name(folder, when, tmp_p
 
 def test_a_second_session_in_the_same_folder_is_refused(folder):
     program = (
-        "import sys; from pathlib import Path; from suite.results.run_folder import held\n"
+        "import sys; from pathlib import Path; from stagebench.suite.results.run_folder import held\n"
         "with held(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     )
     tokens, checkout = [sys.executable, "-c", program, str(folder.path)], Path(__file__).parents[2]

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from cluster.local import Local
-from suite.analysis.summary import summarise
-from suite.contracts.case import Placement
-from suite.files import cache_folder
-from suite.results.records import About
-from suite.results.run_folder import RunFolder
-from suite.session.resumable import Settings
-from suite.worker.messages import Hello, decode, of_type
+from stagebench.cluster.local import Local
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.files import cache_folder
+from stagebench.suite.results.records import About
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.session.resumable import Settings
+from stagebench.suite.worker.messages import Hello, decode, of_type
 from tests.suite.measuring import BRIEF, Listener, case, run
 
 

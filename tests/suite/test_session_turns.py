@@ -5,14 +5,14 @@ import sys
 
 import pytest
 
-from suite.analysis.stats import ratio
-from suite.analysis.summary import summarise
-from suite.errors import Interrupted
-from suite.session import turns
-from suite.session.cases import Runnable, turn_groups
-from suite.session.turns import Room, take_turns
-from suite.worker.machine import HostMemory
-from suite.worker.messages import Progress
+from stagebench.suite.analysis.stats import ratio
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.errors import Interrupted
+from stagebench.suite.session import turns
+from stagebench.suite.session.cases import Runnable, turn_groups
+from stagebench.suite.session.turns import Room, take_turns
+from stagebench.suite.worker.machine import HostMemory
+from stagebench.suite.worker.messages import Progress
 from tests.suite.measuring import BRIEF, Listener, case, run
 
 LONG = BRIEF._replace(seconds=1.2)  # two parts and more

@@ -4,12 +4,12 @@ import sys
 
 import pytest
 
-from suite.analysis.summary import summarise
-from suite.cli import tell
-from suite.cli.output import show_rows
-from suite.cli.results import print_results
-from suite.errors import Refused, once_per_reason
-from suite.text import significant, without_codes
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.cli import tell
+from stagebench.suite.cli.output import show_rows
+from stagebench.suite.cli.results import print_results
+from stagebench.suite.errors import Refused, once_per_reason
+from stagebench.suite.text import significant, without_codes
 from tests.reports.made_run import MadeRun, case_of
 
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from suite.contracts.case import Case, Placement
-from suite.proofs.side_by_side import ALL, Proving, Share, room, share, side_by_side
-from workloads.networks import by_name
+from stagebench.suite.contracts.case import Case, Placement
+from stagebench.suite.proofs.side_by_side import ALL, Proving, Share, room, share, side_by_side
+from stagebench.workloads.networks import by_name
 
 WHOLE = Share(cores=4, memory=100)
 

@@ -9,25 +9,25 @@ from pathlib import Path
 import psutil
 import pytest
 
-from adapters.reference.plugin import Reference
-from cluster.local import Local
-from suite.contracts.case import Case, Placement
-from suite.contracts.engine_messages import EngineFailed
-from suite.contracts.launcher import LIMITED, Process, Request, sidecar_name
-from suite.errors import Unavailable
-from suite.processes import bundle, launch, watchdog
-from suite.processes.attempt import Attempt, Limits, run
-from suite.processes.evidence import Evidence
-from suite.processes.outcome import judge
-from suite.session.cases import launch_of_case
+from stagebench.adapters.reference.plugin import Reference
+from stagebench.cluster.local import Local
+from stagebench.suite.contracts.case import Case, Placement
+from stagebench.suite.contracts.engine_messages import EngineFailed
+from stagebench.suite.contracts.launcher import LIMITED, Process, Request, sidecar_name
+from stagebench.suite.errors import Unavailable
+from stagebench.suite.processes import bundle, launch, watchdog
+from stagebench.suite.processes.attempt import Attempt, Limits, run
+from stagebench.suite.processes.evidence import Evidence
+from stagebench.suite.processes.outcome import judge
+from stagebench.suite.session.cases import launch_of_case
 from tests.support.errors import raising
 
 CHECKOUT = Path(__file__).parents[2]
 RANK = f"""
 import os, sys, time
 sys.path.insert(0, {str(CHECKOUT)!r})
-from suite.worker.messages import Done, Phase
-from suite.worker.ranks import Outbox
+from stagebench.suite.worker.messages import Done, Phase
+from stagebench.suite.worker.ranks import Outbox
 from tests.support.sent import failed, hello
 out = Outbox(".", 0)
 out.send(hello(pid=os.getpid()))

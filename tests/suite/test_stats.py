@@ -6,8 +6,18 @@ import numpy as np
 import pytest
 from scipy.stats import t, ttest_ind
 
-from suite.analysis import stats
-from suite.analysis.stats import NO_VERDICT, Centre, Interval, Rates, centre, independent, paired, rates_of, ratio
+from stagebench.suite.analysis import stats
+from stagebench.suite.analysis.stats import (
+    NO_VERDICT,
+    Centre,
+    Interval,
+    Rates,
+    centre,
+    independent,
+    paired,
+    rates_of,
+    ratio,
+)
 
 
 def rates(*values, first=0):

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from reports.site.build import render
-from suite.analysis.summary import summarise
-from suite.cli.results import print_results
-from suite.contracts.case import Placement
-from suite.plugins import workloads
-from suite.worker.case_parts import Sampling, Training
+from stagebench.reports.site.build import render
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.cli.results import print_results
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.plugins import workloads
+from stagebench.suite.worker.case_parts import Sampling, Training
 from tests.reports.made_experiments import paper
 from tests.reports.made_run import case_of, declared, learner_of, proof_of, record_of
 

@@ -10,8 +10,8 @@ import tomllib
 import pytest
 import yaml
 
-from suite import __version__
-from suite.processes.environments import declared, pins
+from stagebench.suite import __version__
+from stagebench.suite.processes.environments import declared, pins
 from tests.validation.supply import supply
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyte
 import pytest
 
-import suite
+from stagebench import suite
 
 HEIGHT = 30
 PAUSE = 0.1  # seconds without a word, and what stands there is what a person sees
@@ -33,7 +33,12 @@ def screens(width: int, arguments: tuple[str, ...], folder: Path) -> tuple[int, 
     for name in ("COLUMNS", "LINES", "NO_COLOR", "CI"):
         environ.pop(name, None)
     with subprocess.Popen(
-        [sys.executable, "-m", "suite.cli", *arguments], stdin=its, stdout=its, stderr=its, cwd=folder, env=environ
+        [sys.executable, "-m", "stagebench.suite.cli", *arguments],
+        stdin=its,
+        stdout=its,
+        stderr=its,
+        cwd=folder,
+        env=environ,
     ) as program:
         os.close(its)
         while True:

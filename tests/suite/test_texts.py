@@ -6,18 +6,18 @@ import sys
 import numpy as np
 import pytest
 
-from suite.analysis.comparability import group
-from suite.data import locate, made
-from suite.data.compatibility import fit
-from suite.data.make import python_topics
-from suite.errors import RequestError, Unavailable
-from suite.plan import load, resolve
-from suite.worker.job import DataSet
-from suite.worker.text_files import digest
+from stagebench.suite.analysis.comparability import group
+from stagebench.suite.data import locate, made
+from stagebench.suite.data.compatibility import fit
+from stagebench.suite.data.make import python_topics
+from stagebench.suite.errors import RequestError, Unavailable
+from stagebench.suite.plan import load, resolve
+from stagebench.suite.worker.job import DataSet
+from stagebench.suite.worker.text_files import digest
+from stagebench.workloads.build import Builder
+from stagebench.workloads.graph import Graph
+from stagebench.workloads.networks import by_name
 from tests.support.errors import raising
-from workloads.build import Builder
-from workloads.graph import Graph
-from workloads.networks import by_name
 
 GPT = by_name()["gpt_char"]
 LEARNS = """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from suite.data.trace import arrival_times, with_digest
+from stagebench.suite.data.trace import arrival_times, with_digest
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau
 
-from suite.analysis.trend import ACCEPTED, ALIKE_AT, NOTICED, Trend, drifts, together, trend
+from stagebench.suite.analysis.trend import ACCEPTED, ALIKE_AT, NOTICED, Trend, drifts, together, trend
 
 
 def steps(random, count, change=0.0, noise=0.04):

@@ -6,9 +6,18 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
-from suite.analysis.compare_runs import FASTER, SAME, SLOWER, Judged, Sides, judged, processes_needed, processes_noise
-from suite.analysis.stats import Interval, Rates, centre
-from suite.analysis.trend import FEWEST, Noise, change_points, noise
+from stagebench.suite.analysis.compare_runs import (
+    FASTER,
+    SAME,
+    SLOWER,
+    Judged,
+    Sides,
+    judged,
+    processes_needed,
+    processes_noise,
+)
+from stagebench.suite.analysis.stats import Interval, Rates, centre
+from stagebench.suite.analysis.trend import FEWEST, Noise, change_points, noise
 
 
 def rates(random, count, level=0.0, scatter=0.02):

@@ -5,17 +5,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from adapters.reference import plugin as reference
-from suite.cli.verify import _reason
-from suite.contracts.case import Case, Configuration, Placement
-from suite.errors import RequestError
-from suite.proofs.make import Proofs, configuration_of_proof, networks, subject
-from suite.proofs.oracles import pieces
-from suite.proofs.tolerances import tolerance
-from suite.proofs.wanted import Wanted, cases_to_verify
-from suite.results.records import Proof
-from suite.session.cases import launch_of_case
-from suite.worker.case_parts import Sampling
+from stagebench.adapters.reference import plugin as reference
+from stagebench.suite.cli.verify import _reason
+from stagebench.suite.contracts.case import Case, Configuration, Placement
+from stagebench.suite.errors import RequestError
+from stagebench.suite.proofs.make import Proofs, configuration_of_proof, networks, subject
+from stagebench.suite.proofs.oracles import pieces
+from stagebench.suite.proofs.tolerances import tolerance
+from stagebench.suite.proofs.wanted import Wanted, cases_to_verify
+from stagebench.suite.results.records import Proof
+from stagebench.suite.session.cases import launch_of_case
+from stagebench.suite.worker.case_parts import Sampling
 from tests.support.errors import raising
 
 

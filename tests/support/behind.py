@@ -3,7 +3,7 @@
 Oldest Python: 3.6.
 """
 
-from suite.worker.contract import Batch
+from stagebench.suite.worker.contract import Batch
 from tests.support import trainers
 
 

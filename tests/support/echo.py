@@ -7,8 +7,8 @@ import time
 
 import numpy as np
 
-from suite.worker.contract import Joined
-from suite.worker.predictor import Predictor
+from stagebench.suite.worker.contract import Joined
+from stagebench.suite.worker.predictor import Predictor
 from tests.support import trainers
 
 SAMPLES = np.arange(8.0, dtype=np.float32).reshape(8, 1) + 1

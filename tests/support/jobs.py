@@ -2,17 +2,17 @@
 
 import os
 
-from suite.worker.case_parts import Input, Sampling
-from suite.worker.contract import SGD, Setup
-from suite.worker.job import DataSet, Group, Measure, Pack, Recipe
-from suite.worker.packed_set import FORMAT, MARKER, Marker, Skipped, files_of
-from suite.worker.typed_json import store
-from workloads.networks import by_name
+from stagebench.suite.worker.case_parts import Input, Sampling
+from stagebench.suite.worker.contract import SGD, Setup
+from stagebench.suite.worker.job import DataSet, Group, Measure, Pack, Recipe
+from stagebench.suite.worker.packed_set import FORMAT, MARKER, Marker, Skipped, files_of
+from stagebench.suite.worker.typed_json import store
+from stagebench.workloads.networks import by_name
 
 READ_ONCE = Input()
 SHORT = Sampling(warmup_steps=5, warmup_limit=0.0, steps=3, seconds=0.0)  # as the loop allows
 RANK = Group(
-    trainer="adapters.reference.base:ReferenceTrainer",
+    trainer="stagebench.adapters.reference.base:ReferenceTrainer",
     setup=Setup(
         rank=0,
         world=1,
@@ -52,7 +52,7 @@ def measure(*passes, **changes):
 
 
 def packing(form, folder, parts=1, kind="folder", shape=(), **changes):
-    """Packing a set into a folder, for suite.worker.packed_set.pack, which is given the source beside it."""
+    """Packing a set into a folder, for stagebench.suite.worker.packed_set.pack, which is given the source beside it."""
     recipe = Recipe("photographs", kind, "0a1b", list(shape), 0, "toy")
     plain = Pack(graph(), DataSet(kind, "photographs"), form, str(folder), parts, "fail", 0, recipe)
     return plain._replace(**changes)

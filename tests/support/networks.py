@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from workloads.build import Builder, gaussian
-from workloads.graph import Graph
+from stagebench.workloads.build import Builder, gaussian
+from stagebench.workloads.graph import Graph
 
 
 def two_heads(width=6, grouped=False):

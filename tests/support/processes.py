@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 
-from suite.worker.rendezvous import free_port
+from stagebench.suite.worker.rendezvous import free_port
 from tests.support.forked import Forked, possible
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -74,7 +74,7 @@ def mpiexec():
 def mpi_variables(**changes):
     """As `variables`, for ranks that Open MPI's mpiexec starts; as root, too."""
     found = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    # As the launcher mpiexec names them (cluster.dialects, which Python 3.6 cannot import).
+    # As the launcher mpiexec names them (stagebench.cluster.dialects, which Python 3.6 cannot import).
     numbers = ["OMPI_COMM_WORLD_" + each for each in ("RANK", "SIZE", "LOCAL_RANK")]
     found.update(STAGEBENCH_RANK_VARIABLES=",".join(numbers), OMPI_MCA_mpi_yield_when_idle="1")
     return variables(**dict(found, **changes))

@@ -4,13 +4,13 @@ import os
 
 import numpy as np
 
-from adapters.reference.base import ReferenceTrainer
-from suite.worker import evidence
-from suite.worker.contract import Adam
-from suite.worker.feed import synthetic
-from suite.worker.typed_json import to_json
+from stagebench.adapters.reference.base import ReferenceTrainer
+from stagebench.suite.worker import evidence
+from stagebench.suite.worker.contract import Adam
+from stagebench.suite.worker.feed import synthetic
+from stagebench.suite.worker.typed_json import to_json
+from stagebench.workloads import weights
 from tests.support.trainers import RULE, setup
-from workloads import weights
 
 COMPARED = ("logits", "gradient", "staged parameter", "native parameter")
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from suite.worker.feed import share, synthetic
-from suite.worker.ranks import own_rank
+from stagebench.suite.worker.feed import share, synthetic
+from stagebench.suite.worker.ranks import own_rank
+from stagebench.workloads import weights
+from stagebench.workloads.graph import Graph
+from stagebench.workloads.networks import by_name
 from tests.support import proofs, trainers
-from workloads import weights
-from workloads.graph import Graph
-from workloads.networks import by_name
 
 
 def main(trainer_class, tasks, **defaults):

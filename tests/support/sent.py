@@ -3,8 +3,8 @@
 import time
 from contextlib import contextmanager
 
-from suite.worker import messages
-from suite.worker.typed_json import to_json
+from stagebench.suite.worker import messages
+from stagebench.suite.worker.typed_json import to_json
 
 
 def hello(**changes):

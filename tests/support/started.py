@@ -52,8 +52,8 @@ def controller(process, ranks, folder):
     """The program of a controller, which runs a launcher's process for so many ranks and prints the outcome."""
     return f"""
 from pathlib import Path
-from suite.contracts.launcher import Process
-from suite.processes.attempt import Limits, run
+from stagebench.suite.contracts.launcher import Process
+from stagebench.suite.processes.attempt import Limits, run
 process = Process({process.tokens!r}, {process.environ!r})
 print(run([process], {ranks}, Path({str(folder)!r}), Limits(600, 600), print).outcome)
 """

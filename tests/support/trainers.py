@@ -7,9 +7,9 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-from suite.worker.contract import SGD, Adam, Setup
-from suite.worker.feed import synthetic
-from workloads import weights
+from stagebench.suite.worker.contract import SGD, Adam, Setup
+from stagebench.suite.worker.feed import synthetic
+from stagebench.workloads import weights
 
 LOOPS, WHOLE = 40, 0.95
 RULE = SGD(lr=0.01, momentum=0.9, weight_decay=1e-3)

@@ -25,7 +25,17 @@ def main() -> int:
     parser.add_argument("--hosts", required=True, help="separated by commas; this machine first")
     parser.add_argument("--backend", nargs="+", default=BACKENDS)
     options = parser.parse_args()
-    tokens = [sys.executable, "-m", "suite.cli", "comm", "--json", "--op", "all-reduce", "--hosts", options.hosts]
+    tokens = [
+        sys.executable,
+        "-m",
+        "stagebench.suite.cli",
+        "comm",
+        "--json",
+        "--op",
+        "all-reduce",
+        "--hosts",
+        options.hosts,
+    ]
     tokens += ["--sizes", "4M:16M", "--seconds", "3", "--budget", "0"]
     tokens += [word for name in options.backend for word in ("--backend", name)]
     done = subprocess.run(tokens, stdout=subprocess.PIPE, text=True, check=False)

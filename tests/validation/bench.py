@@ -22,10 +22,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from figures import figure, told
 
-from suite.analysis.rows import Row
-from suite.analysis.summary import summarise
-from suite.files import VARIABLE, cache_root
-from suite.results.run_folder import RunFolder
+from stagebench.suite.analysis.rows import Row
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.files import VARIABLE, cache_root
+from stagebench.suite.results.run_folder import RunFolder
 
 MINUTES, FIRST_CHART_S, PROCESSES = 20.0, 120.0, 5
 
@@ -55,7 +55,9 @@ def without_proofs(cache: Path) -> None:
 
 def stagebench(*words: str) -> None:
     """A case may fail (1); the report is written all the same, as in `tox run -m bench`."""
-    done = subprocess.run([sys.executable, "-m", "suite.cli", *words], check=False, stdout=subprocess.DEVNULL)
+    done = subprocess.run(
+        [sys.executable, "-m", "stagebench.suite.cli", *words], check=False, stdout=subprocess.DEVNULL
+    )
     if done.returncode not in (0, 1):
         raise SystemExit(f"stagebench {' '.join(words)} ended with {done.returncode}")
 

@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from figures import figure, told
 
-from reports.site.build import write
-from suite.results.run_folder import RunFolder
-from suite.results.stored import FORMAT
+from stagebench.reports.site.build import write
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.results.stored import FORMAT
 from tests.reports.made_run import MadeRun, case_of, proof_of, record_of
 from tests.reports.sample import CHROMIUM
 

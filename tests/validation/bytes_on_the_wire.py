@@ -92,7 +92,7 @@ def counters() -> dict[tuple[str, str], int]:
     return found
 
 
-COMMAND = (sys.executable, "-m", "suite.cli")
+COMMAND = (sys.executable, "-m", "stagebench.suite.cli")
 
 
 def stagebench(*words: str) -> None:

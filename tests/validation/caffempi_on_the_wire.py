@@ -77,7 +77,7 @@ def variables(options: argparse.Namespace) -> dict[str, str]:
     """What the controller would give every rank."""
     from over_hosts import variables
 
-    from adapters.caffempi.plugin import KEEP_MEMORY
+    from stagebench.adapters.caffempi.plugin import KEEP_MEMORY
 
     return variables(options.hosts.split(",")) | (KEEP_MEMORY if options.tuning == "tuned" else {})
 
@@ -86,10 +86,10 @@ def compare(options: argparse.Namespace) -> int:
     """One rank's part, on one network; its code is rank 0's verdict."""
     from caffempi_vs_ddp import trainers
 
-    from suite.worker.feed import share, synthetic
-    from suite.worker.ranks import own_rank
-    from workloads import weights
-    from workloads.networks import by_name
+    from stagebench.suite.worker.feed import share, synthetic
+    from stagebench.suite.worker.ranks import own_rank
+    from stagebench.workloads import weights
+    from stagebench.workloads.networks import by_name
 
     rank, (network,) = own_rank(), options.network
     graph = by_name()[network].graph().without_dropout()
@@ -131,7 +131,7 @@ def turns(rounds: int, ours: Any, ways: dict[str, Callable[[], Any]]) -> tuple[T
 
     A number a round, after a round that does not count; who begins changes.
     """
-    from suite.worker.noise import Meter
+    from stagebench.suite.worker.noise import Meter
 
     seconds: Times = {name: [] for name in ways}
     busy: Times = {name: [] for name in ways}
@@ -154,7 +154,7 @@ def turns(rounds: int, ours: Any, ways: dict[str, Callable[[], Any]]) -> tuple[T
 
 def verdict(network: str, seconds: Times, busy: Times, layers: list[Any], notes: dict[str, Any]) -> list[str]:
     """Print the figures; what is not as it must be."""
-    from suite.analysis.overlappable import overlappable
+    from stagebench.suite.analysis.overlappable import overlappable
 
     middle, work = ({name: statistics.median(found) for name, found in each.items()} for each in (seconds, busy))
     hidden = middle["exchange alone"] - (middle["iteration"] - middle["without exchange"])

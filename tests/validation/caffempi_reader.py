@@ -22,10 +22,10 @@ import numpy as np
 from PIL import Image
 from reading import SETS, arguments, compared, cropped, listed, report
 
-from suite.worker.job import DataSet
-from suite.worker.packed_set import RecordSource, record
-from suite.worker.sources import open_source
-from suite.worker.view import View
+from stagebench.suite.worker.job import DataSet
+from stagebench.suite.worker.packed_set import RecordSource, record
+from stagebench.suite.worker.sources import open_source
+from stagebench.suite.worker.view import View
 from tests.support.jobs import READ_ONCE, mark
 from tests.support.trainers import by_strategy, setup
 

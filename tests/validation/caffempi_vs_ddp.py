@@ -81,9 +81,9 @@ def command(options: argparse.Namespace, network: str) -> list[str]:
 
 def environ(tuning: str) -> dict[str, str]:
     """What the controller would set."""
-    from adapters.caffempi.plugin import KEEP_MEMORY
-    from adapters.open_mpi import GIVE_WAY
-    from cluster.dialects import find
+    from stagebench.adapters.caffempi.plugin import KEEP_MEMORY
+    from stagebench.adapters.open_mpi import GIVE_WAY
+    from stagebench.cluster.dialects import find
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -103,10 +103,10 @@ def environ(tuning: str) -> dict[str, str]:
 
 def compare(options: argparse.Namespace) -> int:
     """One rank's part, on one network; its code is rank 0's verdict."""
-    from suite.worker.feed import share, synthetic
-    from suite.worker.ranks import own_rank
-    from workloads import weights
-    from workloads.networks import by_name
+    from stagebench.suite.worker.feed import share, synthetic
+    from stagebench.suite.worker.ranks import own_rank
+    from stagebench.workloads import weights
+    from stagebench.workloads.networks import by_name
 
     rank, (network,) = own_rank(), options.network
     workload = by_name()[network]
@@ -137,7 +137,7 @@ def trainers(
     """The two trainers of this rank."""
     caffempi = by_strategy("caffempi")
     pytorch = by_strategy("pytorch")
-    from suite.worker.contract import SGD
+    from stagebench.suite.worker.contract import SGD
     from tests.support.trainers import setup
 
     common = setup(**rank._asdict(), batch=options.batch, precision=options.precision, tuning=options.tuning)

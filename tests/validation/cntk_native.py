@@ -25,7 +25,7 @@ import numpy as np
 from alternating import alternated, ratio
 from figures import figure, told
 
-from workloads.networks import by_name
+from stagebench.workloads.networks import by_name
 
 BATCH = {"alexnet": 8, "googlenet": 4, "resnet50": 4, "mnist_small": 64, "mnist_large": 16}
 ROUNDS = {"alexnet": 9, "googlenet": 9, "resnet50": 7, "mnist_small": 30, "mnist_large": 20}
@@ -86,13 +86,13 @@ def measure(name, rounds):
     """All three ways in turn."""
     from cntk_plain import Tricks, Usual, trainer
 
-    from adapters.cntk.machine import cntk
+    from stagebench.adapters.cntk.machine import cntk
 
     cntk_trainer = by_strategy("cntk")
-    from suite.worker.contract import SGD, dropout_seed
-    from suite.worker.feed import synthetic
+    from stagebench.suite.worker.contract import SGD, dropout_seed
+    from stagebench.suite.worker.feed import synthetic
+    from stagebench.workloads import weights
     from tests.support.trainers import setup
-    from workloads import weights
 
     graph, batch, optimiser = by_name()[name].graph(), BATCH[name], SGD(1e-4, 0.9, 5e-4)
     asked = setup(batch=batch, tuning="tuned", knobs={"block_steps": 10}, optimiser=optimiser)

@@ -7,7 +7,7 @@ dropout, in the order in which the workload's graph has its layers.
 
 import numpy as np
 
-from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
+from stagebench.adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
 
 BAND = (np.abs(np.subtract.outer(np.arange(512), np.arange(512))) <= 2).astype(np.float32) * np.float32(1e-4 / 5)
 

@@ -24,11 +24,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import numpy as np
 from alternating import ratio
 
-from adapters.cntk import libraries
-from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
-from suite.worker.packed_set import RecordSource
-from suite.worker.sources import ArraySource, FolderSource
-from suite.worker.view import View
+from stagebench.adapters.cntk import libraries
+from stagebench.adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
+from stagebench.suite.worker.packed_set import RecordSource
+from stagebench.suite.worker.sources import ArraySource, FolderSource
+from stagebench.suite.worker.view import View
 from tests.support.jobs import READ_ONCE
 from tests.support.trainers import by_strategy, setup
 

@@ -51,7 +51,7 @@ def main() -> int:
         hosts = options.hosts.split(",")
         tokens = [*command(hosts, list(variables(hosts))), sys.executable, __file__, *sys.argv[1:]]
         return subprocess.run(tokens, env=environ(variables(hosts)), check=False).returncode
-    from cluster.dialects import find
+    from stagebench.cluster.dialects import find
 
     engine = find(Path(sys.executable))
     tokens = [str(engine.path), "-n", str(options.ranks), sys.executable, __file__, *sys.argv[1:]]
@@ -74,8 +74,8 @@ def arguments() -> argparse.Namespace:
 
 def compared(options: argparse.Namespace) -> int:
     """One rank; rank 0 tells."""
-    from adapters.caffempi.comm import MPICommunicator
-    from suite.worker.ranks import own_rank
+    from stagebench.adapters.caffempi.comm import MPICommunicator
+    from stagebench.suite.worker.ranks import own_rank
     from tests.support.trainers import setup
 
     own = own_rank()
@@ -93,7 +93,7 @@ def compared(options: argparse.Namespace) -> int:
 
 def measured(communicator, operation, size, options):
     """(theirs, ours) of every round: seconds of a message, each the mean."""
-    from suite.worker.samples import Sampler
+    from stagebench.suite.worker.samples import Sampler
 
     exchange, apart = communicator.exchange(operation, size // 4), operation != "point-to-point"
     first = Sampler(communicator, 0.05, lambda **_: None).times(operation, exchange.run, apart).seconds

@@ -28,12 +28,12 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from suite.analysis.compare_runs import MOST, SAME, SLOWER, Sides, judged
-from suite.analysis.rows import Row
-from suite.analysis.stats import Rates, Values
-from suite.analysis.summary import summarise
-from suite.analysis.trend import change_points, noise
-from suite.results.run_folder import RunFolder
+from stagebench.suite.analysis.compare_runs import MOST, SAME, SLOWER, Sides, judged
+from stagebench.suite.analysis.rows import Row
+from stagebench.suite.analysis.stats import Rates, Values
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.analysis.trend import change_points, noise
+from stagebench.suite.results.run_folder import RunFolder
 
 THRESHOLD = 0.03
 SLOW_DOWN = -float(np.log1p(THRESHOLD))  # of a speed's logarithm

@@ -32,10 +32,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 import real_speeds
 from figures import figure, told
 
-from suite.analysis.leaders import against_fastest, compared, open_questions
-from suite.analysis.stats import Interval, Rates
-from suite.analysis.summary import summarise
-from suite.results.run_folder import RunFolder
+from stagebench.suite.analysis.leaders import against_fastest, compared, open_questions
+from stagebench.suite.analysis.stats import Interval, Rates
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.results.run_folder import RunFolder
 from tests.support.noise import Rounds, dealt, drawn, even, in_turns, mixed, visited, with_one_faster
 
 RUNS = Path(__file__).parents[1] / "fixtures" / "runs"

@@ -45,7 +45,7 @@ PREDICT = (
 ALONE = """
 import atexit, resource, sys
 from pathlib import Path
-from suite.cli import main
+from stagebench.suite.cli import main
 place = sys.argv.pop(1)
 atexit.register(lambda: Path(place).write_text(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)))
 sys.exit(main())
@@ -75,7 +75,7 @@ def by_hand(output: Path) -> float:
     jobs = sorted((output / "attempts").glob("*-r[0-9]*/job.json"))
     environ = dict(os.environ, STAGEBENCH_RANK="0", STAGEBENCH_WORLD="1", OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
     bundle = output / "bundles" / "reference"
-    command = [sys.executable, "-m", "suite.worker"]
+    command = [sys.executable, "-m", "stagebench.suite.worker"]
     return sum(timed([*command, str(job.resolve())], cwd=bundle, env=environ) for job in jobs)
 
 
@@ -89,8 +89,8 @@ def main() -> int:
         runs(1, folder)  # makes the oracle and the proof, which the cache keeps
         helps, predictions, extra, peaks = [], [], [], []
         for _ in range(rounds):
-            helps.append(timed([sys.executable, "-m", "suite.cli", "--help"]))
-            predictions.append(timed([sys.executable, "-m", "suite.cli", *PREDICT]))
+            helps.append(timed([sys.executable, "-m", "stagebench.suite.cli", "--help"]))
+            predictions.append(timed([sys.executable, "-m", "stagebench.suite.cli", *PREDICT]))
             one, _, single = runs(1, folder)
             several, peak, many = runs(MANY, folder)
             extra.append((several - by_hand(many) - (one - by_hand(single))) / (MANY - 1))

@@ -30,12 +30,12 @@ import numpy as np
 from alternating import interval
 from figures import figure, told
 
-from suite.worker.case_parts import Sampling
-from suite.worker.loop import BLOCK_STEPS, FIRST, Loop, Side
+from stagebench.suite.worker.case_parts import Sampling
+from stagebench.suite.worker.loop import BLOCK_STEPS, FIRST, Loop, Side
+from stagebench.workloads import weights
+from stagebench.workloads.networks import by_name
 from tests.support import processes, rank
 from tests.support.trainers import by_strategy
-from workloads import weights
-from workloads.networks import by_name
 
 trainer = by_strategy("caffempi")
 

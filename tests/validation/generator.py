@@ -29,12 +29,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import numpy as np
 from figures import figure, told
 
-from suite.worker.arrivals import Asked, InProcess
-from suite.worker.asking import GENERATE, ROOT
-from suite.worker.case_parts import Serving
-from suite.worker.generator import Target
-from suite.worker.model_server import HOST
-from suite.worker.rendezvous import free_port
+from stagebench.suite.worker.arrivals import Asked, InProcess
+from stagebench.suite.worker.asking import GENERATE, ROOT
+from stagebench.suite.worker.case_parts import Serving
+from stagebench.suite.worker.generator import Target
+from stagebench.suite.worker.model_server import HOST
+from stagebench.suite.worker.rendezvous import free_port
 from tests.support.echo import Echo, echo
 
 SAMPLES = np.random.RandomState(1).rand(16, 784).astype(np.float32)

@@ -4,7 +4,7 @@
 
 PyTorch's trainer, batches on the device. A way's figures are printed as soon as they are known: its first step, in
 which cuDNN tries its algorithms; its speed, the median of blocks of native steps, each behind a synchronisation; its
-share of the peak, a large product of matrices in the same format (`suite.worker.peaks`). Where `default` is among the
+share of the peak, a large product of matrices in the same format (`stagebench.suite.worker.peaks`). Where `default` is among the
 ways, the others' gains over it follow, each with its bootstrap 95 % interval. `--device cpu` shows that it runs.
 """
 
@@ -17,13 +17,13 @@ import numpy as np
 from alternating import interval
 from figures import figure, told
 
-from suite.worker import peaks
-from suite.worker.contract import Batch
-from suite.worker.feed import ResidentFeed, own_synthetic
+from stagebench.suite.worker import peaks
+from stagebench.suite.worker.contract import Batch
+from stagebench.suite.worker.feed import ResidentFeed, own_synthetic
+from stagebench.workloads import weights
+from stagebench.workloads.networks import by_name
 from tests.support import trainers
 from tests.support.trainers import by_strategy
-from workloads import weights
-from workloads.networks import by_name
 
 WAYS = {  # precision, tuning, knobs
     "default": ("float32", "default", {}),

@@ -29,10 +29,10 @@ from alternating import alternated, ratio
 from figures import figure, told
 from transformer_native import FORMS
 
-from suite.worker.feed import synthetic
+from stagebench.suite.worker.feed import synthetic
+from stagebench.workloads import weights
+from stagebench.workloads.networks import by_name
 from tests.support.trainers import setup
-from workloads import weights
-from workloads.networks import by_name
 
 HERE = Path(__file__).resolve()
 PREDICTORS = {

@@ -31,13 +31,13 @@ from alternating import interval
 from figures import figure, told
 from jax import lax
 
-from adapters.jax import kernels
-from suite.contracts.kernels import KEEP_MEMORY, ONE_ARENA
-from suite.worker.contract import SGD
-from suite.worker.feed import synthetic
+from stagebench.adapters.jax import kernels
+from stagebench.suite.contracts.kernels import KEEP_MEMORY, ONE_ARENA
+from stagebench.suite.worker.contract import SGD
+from stagebench.suite.worker.feed import synthetic
+from stagebench.workloads import weights
+from stagebench.workloads.networks import by_name
 from tests.support.trainers import by_strategy, setup
-from workloads import weights
-from workloads.networks import by_name
 
 jax_trainer = by_strategy("jax")
 

@@ -13,10 +13,10 @@ from functools import partial
 
 from figures import figure, told
 
-from suite.worker.feed import synthetic
+from stagebench.suite.worker.feed import synthetic
+from stagebench.workloads import weights
+from stagebench.workloads.networks import by_name
 from tests.support import trainers
-from workloads import weights
-from workloads.networks import by_name
 
 ORDER = ("forward", "backward")
 ROUNDS = 5

@@ -36,12 +36,12 @@ from alternating import BLOCK_SECONDS, alternated, block, ratio
 from figures import figure, told
 from mxnet_plain import Criterion, plain, trainable
 
-from suite.contracts.kernels import KEEP_MEMORY, ONE_ARENA
-from suite.worker.contract import SGD
-from suite.worker.feed import synthetic
+from stagebench.suite.contracts.kernels import KEEP_MEMORY, ONE_ARENA
+from stagebench.suite.worker.contract import SGD
+from stagebench.suite.worker.feed import synthetic
+from stagebench.workloads import weights
+from stagebench.workloads.networks import by_name
 from tests.support.trainers import by_strategy, setup
-from workloads import weights
-from workloads.networks import by_name
 
 trainer_of = by_strategy("mxnet")
 

@@ -8,7 +8,7 @@ import mxnet as mx
 from mxnet import gluon
 from mxnet.gluon import nn
 
-from adapters.mxnet.lower import composed_lrn
+from stagebench.adapters.mxnet.lower import composed_lrn
 
 
 class Norm(gluon.HybridBlock):

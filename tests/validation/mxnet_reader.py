@@ -35,11 +35,11 @@ with warnings.catch_warnings():
 import numpy as np
 from alternating import ratio
 
-from adapters.mxnet.record_files import files_of
-from suite.contracts.kernels import KEEP_MEMORY
-from suite.worker.packed_set import RecordSource, pack
-from suite.worker.sources import ArraySource, FolderSource
-from suite.worker.view import View
+from stagebench.adapters.mxnet.record_files import files_of
+from stagebench.suite.contracts.kernels import KEEP_MEMORY
+from stagebench.suite.worker.packed_set import RecordSource, pack
+from stagebench.suite.worker.sources import ArraySource, FolderSource
+from stagebench.suite.worker.view import View
 from tests.support import jobs
 from tests.support.jobs import READ_ONCE
 from tests.support.sent import Nobody

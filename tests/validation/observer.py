@@ -28,16 +28,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from alternating import interval
 from figures import figure, told
 
-from suite.worker.case_parts import Sampling
-from suite.worker.feed import ResidentFeed, own_synthetic
-from suite.worker.loop import Loop
-from suite.worker.messages import Progress
-from suite.worker.noise import Meter
-from suite.worker.passes import Passes
-from suite.worker.ranks import Outbox
+from stagebench.suite.worker.case_parts import Sampling
+from stagebench.suite.worker.feed import ResidentFeed, own_synthetic
+from stagebench.suite.worker.loop import Loop
+from stagebench.suite.worker.messages import Progress
+from stagebench.suite.worker.noise import Meter
+from stagebench.suite.worker.passes import Passes
+from stagebench.suite.worker.ranks import Outbox
+from stagebench.workloads import weights
+from stagebench.workloads.networks import by_name
 from tests.support.trainers import by_strategy, setup
-from workloads import weights
-from workloads.networks import by_name
 
 trainer_of = by_strategy("pytorch")
 

@@ -57,7 +57,7 @@ class Step(NamedTuple):
 
 
 def stagebench(*words: str, limit: float = 60.0, beside: str = "") -> Step:
-    return Step(("-m", "suite.cli", *words), limit, beside)
+    return Step(("-m", "stagebench.suite.cli", *words), limit, beside)
 
 
 def proof(adapter: str, network: str, precision: str, *knobs: str, limit: float = 90.0, beside: str = "proofs") -> Step:

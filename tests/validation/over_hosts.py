@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def command(hosts: list[str], names: list[str]) -> list[str]:
     """mpiexec and its options for one rank on every host; the program follows. `names`: variables for every rank."""
-    from cluster.dialects import DIALECTS, filled
+    from stagebench.cluster.dialects import DIALECTS, filled
 
     dialect = DIALECTS[0]
     tokens = [str(Path(sys.executable).with_name("mpiexec"))]
@@ -23,10 +23,10 @@ def command(hosts: list[str], names: list[str]) -> list[str]:
 
 def variables(hosts: list[str]) -> dict[str, str]:
     """What the controller would give every rank."""
-    from adapters.open_mpi import GIVE_WAY
-    from cluster.dialects import DIALECTS, knobs
-    from cluster.nodes import meeting_address
-    from suite.contracts.case import Placement
+    from stagebench.adapters.open_mpi import GIVE_WAY
+    from stagebench.cluster.dialects import DIALECTS, knobs
+    from stagebench.cluster.nodes import meeting_address
+    from stagebench.suite.contracts.case import Placement
 
     placement = Placement(nodes=len(hosts), hosts=tuple(hosts), launcher="mpiexec")
     return {
@@ -42,6 +42,6 @@ def variables(hosts: list[str]) -> dict[str, str]:
 
 def environ(given: dict[str, str]) -> dict[str, str]:
     """For mpiexec, which hands some of it on."""
-    from cluster.dialects import AS_ROOT
+    from stagebench.cluster.dialects import AS_ROOT
 
     return {**os.environ, **AS_ROOT, **given}

@@ -39,9 +39,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from suite.contracts.kernels import KEEP_MEMORY, ONE_ARENA
-from suite.plugins import adapters
-from suite.processes.interpreters import find
+from stagebench.suite.contracts.kernels import KEEP_MEMORY, ONE_ARENA
+from stagebench.suite.plugins import adapters
+from stagebench.suite.processes.interpreters import find
 
 PLAN = Path(__file__).parents[2] / "suite" / "plans" / "prediction.toml"
 ADAPTERS = ("pytorch", "caffempi")
@@ -143,7 +143,7 @@ def capped(out: Path, name: str, enter: str) -> Path:
 
 
 def stagebench(*words: str | Path, before: tuple[str, ...] = ()) -> str:
-    command = [*before, sys.executable, "-m", "suite.cli", *map(str, words)]
+    command = [*before, sys.executable, "-m", "stagebench.suite.cli", *map(str, words)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode not in (0, 1):  # 1: a case failed, which the figures show
         raise SystemExit(f"{' '.join(command)} ended with {done.returncode}")
@@ -209,7 +209,7 @@ def main() -> None:
         for rate in () if asked.stages else RATES:
             stagebench("lab", "up", "4", "--rate", rate, "--name", LAB)
             try:
-                inside = (sys.executable, "-m", "suite.cli", "lab", "exec", "--name", LAB, HOSTS[0], "--")
+                inside = (sys.executable, "-m", "stagebench.suite.cli", "lab", "exec", "--name", LAB, HOSTS[0], "--")
                 hosts = ("--hosts", ",".join(HOSTS))
                 found[rate] = list(measured(out / rate, "hosts", *words, *hosts, before=inside))
             finally:

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from suite.analysis.links import fitted
-from suite.predict.collectives import Link, Network, of_fit
-from suite.predict.prediction import Prediction, predict
-from suite.predict.scenario import LayerCost, Scenario, joined
+from stagebench.suite.analysis.links import fitted
+from stagebench.suite.predict.collectives import Link, Network, of_fit
+from stagebench.suite.predict.prediction import Prediction, predict
+from stagebench.suite.predict.scenario import LayerCost, Scenario, joined
 
 BATCH, BLOBS = 64, 128
 ALONE = 163.4  # samples/s of one node

@@ -40,15 +40,15 @@ from pytorch_plain import by_onednn, criterion, plain
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from adapters.pytorch.kernels import FastLRN
-from adapters.pytorch.machine import MIXED
-from suite.contracts.kernels import KEEP_MEMORY
-from suite.worker.contract import SGD
-from suite.worker.feed import ResidentFeed, share, synthetic
-from suite.worker.ranks import own_rank
+from stagebench.adapters.pytorch.kernels import FastLRN
+from stagebench.adapters.pytorch.machine import MIXED
+from stagebench.suite.contracts.kernels import KEEP_MEMORY
+from stagebench.suite.worker.contract import SGD
+from stagebench.suite.worker.feed import ResidentFeed, share, synthetic
+from stagebench.suite.worker.ranks import own_rank
+from stagebench.workloads import weights
+from stagebench.workloads.networks import by_name
 from tests.support.trainers import by_strategy, setup
-from workloads import weights
-from workloads.networks import by_name
 
 BATCH = {"alexnet": 8, "googlenet": 4, "resnet50": 4, "mnist_small": 64, "mnist_large": 16}
 LRNS = {"fast": partial(FastLRN, 5, 1e-4, 0.75, 1.0), "torch": partial(nn.LocalResponseNorm, 5, 1e-4, 0.75, 1.0)}

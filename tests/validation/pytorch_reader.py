@@ -19,13 +19,13 @@ from PIL import Image
 from reading import SETS, arguments, compared, cropped, listed, report
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from suite.worker.job import DataSet
-from suite.worker.sources import open_source
-from suite.worker.view import View
+from stagebench.suite.worker.job import DataSet
+from stagebench.suite.worker.sources import open_source
+from stagebench.suite.worker.view import View
+from stagebench.workloads import weights
+from stagebench.workloads.build import Builder
 from tests.support.jobs import READ_ONCE
 from tests.support.trainers import by_strategy, setup
-from workloads import weights
-from workloads.build import Builder
 
 PREFETCH, EPOCH = 2, 10000
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from suite.analysis.summary import summarise
-from suite.results.run_folder import RunFolder
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.results.run_folder import RunFolder
 
 FILE = Path(__file__).with_suffix(".json")
 LEAST = 8

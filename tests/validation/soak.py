@@ -39,7 +39,7 @@ batch = 2
 lr = {rates}
 """
 NETWORK = """\
-from workloads.build import Builder
+from stagebench.workloads.build import Builder
 
 def network():
     b = Builder("tiny", (1, 4, 4), 2)
@@ -118,7 +118,15 @@ def main() -> int:
         rates = [round(0.001 + 0.0001 * number, 6) for number in range(cases)]
         (folder / "plan.toml").write_text(PLAN.format(rates=rates))
         (folder / "tiny.py").write_text(NETWORK)
-        command = [sys.executable, "-m", "suite.cli", "run", str(folder / "plan.toml"), "-o", str(folder / "run")]
+        command = [
+            sys.executable,
+            "-m",
+            "stagebench.suite.cli",
+            "run",
+            str(folder / "plan.toml"),
+            "-o",
+            str(folder / "run"),
+        ]
         began = time.monotonic()
         with (folder / "log").open("w") as log:
             controller = subprocess.Popen([*command, "--no-proofs"], stdout=log, stderr=log)

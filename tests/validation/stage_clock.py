@@ -11,8 +11,8 @@ import time
 
 from figures import figure, told
 
-from adapters.reference.base import ReferenceTrainer
-from suite.worker.clock import STAGES, StageClock
+from stagebench.adapters.reference.base import ReferenceTrainer
+from stagebench.suite.worker.clock import STAGES, StageClock
 from tests.support.trainers import setup
 
 STAGE = 0.010  # seconds

@@ -20,11 +20,11 @@ import tempfile
 from alternating import interval
 from figures import figure, told
 
-from suite.worker.clock import StageClock
-from suite.worker.feed import synthetic
+from stagebench.suite.worker.clock import StageClock
+from stagebench.suite.worker.feed import synthetic
+from stagebench.workloads import weights
+from stagebench.workloads.networks import by_name
 from tests.support import trainers
-from workloads import weights
-from workloads.networks import by_name
 
 ROUNDS, STEPS, WARMUP = 15, 4, 5
 COMPARED = ("forward", "backward", "update")

@@ -21,9 +21,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from figures import figure, told
 
-from suite.analysis.summary import summarise
-from suite.results.records import CaseEntry, Proof, Record
-from suite.results.run_folder import RunFolder
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.results.records import CaseEntry, Proof, Record
+from stagebench.suite.results.run_folder import RunFolder
 from tests.reports.made_run import MadeRun, case_of, proof_of, record_of
 
 PROCESSES, SECONDS, GIGABYTES = 5, 20.0, 1.0  # of 10,000 cases

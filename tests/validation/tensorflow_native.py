@@ -25,13 +25,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from figures import figure, told
 
-from adapters.tensorflow.plugin import TensorFlow
-from suite.contracts.case import Case
-from suite.worker.contract import SGD
-from suite.worker.feed import ResidentFeed, synthetic
+from stagebench.adapters.tensorflow.plugin import TensorFlow
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.worker.contract import SGD
+from stagebench.suite.worker.feed import ResidentFeed, synthetic
+from stagebench.workloads import weights
+from stagebench.workloads.networks import by_name
 from tests.support.trainers import setup
-from workloads import weights
-from workloads.networks import by_name
 
 BATCH = {"alexnet": 8, "googlenet": 4, "resnet50": 4, "mnist_small": 64, "mnist_large": 16}
 OPTIMISER = SGD(1e-4, 0.9, 0.0)  # Keras' weight decay is another one

@@ -8,8 +8,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from adapters.tensorflow import kernels, lower
-from adapters.tensorflow.net import Layout
+from stagebench.adapters.tensorflow import kernels, lower
+from stagebench.adapters.tensorflow.net import Layout
 
 MOMENTUM_OF_STATISTICS = 0.9
 

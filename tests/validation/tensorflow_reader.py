@@ -25,9 +25,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from adapters.tensorflow.plugin import TensorFlow
-from suite.contracts.case import Case
-from suite.files import cache_folder
+from stagebench.adapters.tensorflow.plugin import TensorFlow
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.files import cache_folder
 
 BATCH = {"digits": 64, "files": 8, "tfrecord": 8}
 SECONDS = 1.0  # a block, by the plain side's pace
@@ -106,8 +106,8 @@ def block(opened, ready, steps):
 
 def ways(what, data, readers, folder):
     """{side: what opens it and returns (what reads a batch, what closes it)}."""
-    from suite.worker.job import DataSet
-    from suite.worker.sources import open_source
+    from stagebench.suite.worker.job import DataSet
+    from stagebench.suite.worker.sources import open_source
 
     batch = BATCH[what]
     if what == "digits":
@@ -135,11 +135,11 @@ def ways(what, data, readers, folder):
 def ours(source, shape, batch, readers, folder):
     """The adapter's own reader, as a case opens it."""
 
-    from suite.worker.view import View
+    from stagebench.suite.worker.view import View
+    from stagebench.workloads import weights
+    from stagebench.workloads.build import Builder
     from tests.support.jobs import READ_ONCE
     from tests.support.trainers import by_strategy, setup
-    from workloads import weights
-    from workloads.build import Builder
 
     trainer = by_strategy("tensorflow")(setup(batch=batch, tuning="tuned", readers=readers, prefetch=PREFETCH))
     trainer.start()
@@ -156,8 +156,8 @@ def ours(source, shape, batch, readers, folder):
 
 def packed(source, folder):
     """The set as TFRecord, by the adapter."""
-    from suite.worker import packed_set
-    from suite.worker.packed_set import RecordSource
+    from stagebench.suite.worker import packed_set
+    from stagebench.suite.worker.packed_set import RecordSource
     from tests.support import jobs
     from tests.support.sent import Nobody
     from tests.support.trainers import by_strategy, setup

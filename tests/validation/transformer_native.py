@@ -25,11 +25,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from alternating import alternated, ratio
 from figures import figure, told
 
-from suite.worker.contract import SGD, Adam
-from suite.worker.feed import synthetic
+from stagebench.suite.worker.contract import SGD, Adam
+from stagebench.suite.worker.feed import synthetic
+from stagebench.workloads import weights
+from stagebench.workloads.networks import by_name
 from tests.support.trainers import by_strategy, setup
-from workloads import weights
-from workloads.networks import by_name
 
 Form = namedtuple("Form", "image blocks heads width eps tokens classes patch")
 FORMS = {

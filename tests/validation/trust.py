@@ -36,9 +36,9 @@ from scipy.stats import quantile_test
 from trust_figures import results as results_in
 from trust_page import page
 
-from suite.results.records import METHOD, load, this_host
-from suite.worker.messages import HostUse
-from suite.worker.noise import Meter, disturbance
+from stagebench.suite.results.records import METHOD, load, this_host
+from stagebench.suite.worker.messages import HostUse
+from stagebench.suite.worker.noise import Meter, disturbance
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

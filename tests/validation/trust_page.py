@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from figures import kept, settled
 from trust_figures import Result, bound, number, percent, results, section, short
 
-from suite.results.records import METHOD
-from suite.worker.noise import BUSY, STOLEN
+from stagebench.suite.results.records import METHOD
+from stagebench.suite.worker.noise import BUSY, STOLEN
 
 if TYPE_CHECKING:
     from trust import Check

@@ -25,9 +25,9 @@ from pathlib import Path
 
 from figures import figure, told
 
-from suite.analysis.leaders import compared
-from suite.analysis.summary import summarise
-from suite.results.run_folder import RunFolder
+from stagebench.suite.analysis.leaders import compared
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.results.run_folder import RunFolder
 
 PLAN = Path(__file__).with_suffix(".toml")
 WIDEST = 0.06  # the median pair's half-width under the load
@@ -59,7 +59,7 @@ def load(processes):
 
 def rows(plan, limit, folder):
     """The rows of a run of the plan."""
-    words = [sys.executable, "-m", "suite.cli", "run", plan, "--for", limit, "-o", str(folder)]
+    words = [sys.executable, "-m", "stagebench.suite.cli", "run", plan, "--for", limit, "-o", str(folder)]
     done = subprocess.run(words, check=False, stdout=subprocess.DEVNULL)
     if done.returncode not in (0, 1):  # 1: a case failed, and the others stand
         raise SystemExit(f"{' '.join(words)} ended with {done.returncode}")

@@ -22,13 +22,13 @@ from statistics import median
 from time import process_time
 from typing import Any
 
-from suite.predict.collectives import Cost
-from suite.predict.data_parallel import messages
-from suite.predict.prediction import predict, timeline
-from suite.predict.request import Request
-from suite.predict.scenario import SCHEDULES
-from suite.results.records import this_host
-from suite.results.run_folder import RunFolder
+from stagebench.suite.predict.collectives import Cost
+from stagebench.suite.predict.data_parallel import messages
+from stagebench.suite.predict.prediction import predict, timeline
+from stagebench.suite.predict.request import Request
+from stagebench.suite.predict.scenario import SCHEDULES
+from stagebench.suite.results.records import this_host
+from stagebench.suite.results.run_folder import RunFolder
 from tests.suite.test_predict_model import end_of, every_cut
 from tests.suite.test_predict_model import scenario_of as small_scenario
 from tests.suite.test_predict_simulation import RANKS, Simulation, scenario_of
@@ -313,7 +313,7 @@ def measure(out: Path, parts: Sequence[str]) -> None:
         part: printed(HERE / "prediction.py", out / part, *more) for part, more in words.items() if part in parts
     }
     if "comparing" in parts:
-        printed("-m", "suite.cli", "run", *NOISE, "-o", out / "noise")
+        printed("-m", "stagebench.suite.cli", "run", *NOISE, "-o", out / "noise")
     # Afterwards: a changed file would make the commit of the run of noise one with changes.
     for part, text in predicted.items():
         keep(part, text, (each.parent for each in sorted((out / part).glob("*/*/run.json"))))

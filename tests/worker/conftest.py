@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-import suite
-from suite.worker.job import Job, encode
-from suite.worker.messages import decode
+from stagebench import suite
+from stagebench.suite.worker.job import Job, encode
+from stagebench.suite.worker.messages import decode
 from tests.support import jobs
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -25,7 +25,7 @@ def sampling():
 @pytest.fixture
 def settled(monkeypatch):
     """Warm-ups of as few steps as can be: bodies that do nothing take times that may well fall."""
-    monkeypatch.setattr("suite.worker.loop.falling", lambda seconds: False)
+    monkeypatch.setattr("stagebench.suite.worker.loop.falling", lambda seconds: False)
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def work():
     def run(path, rank=0, world=1):
         environ = dict(os.environ, STAGEBENCH_RANK=str(rank), STAGEBENCH_WORLD=str(world))
         environ.update(PYTHONPATH=os.pathsep.join([ROOT, HERE]), OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
-        code = subprocess.call([sys.executable, "-m", "suite.worker", str(path)], env=environ, timeout=300)
+        code = subprocess.call([sys.executable, "-m", "stagebench.suite.worker", str(path)], env=environ, timeout=300)
         lines = (path.parent / ("rank-%d.jsonl" % rank)).read_text().splitlines()
         return code, [decode(line) for line in lines]
 

@@ -13,9 +13,9 @@ import zipfile
 import numpy as np
 import pytest
 
-from suite.worker import array_files
-from suite.worker.array_files import described, loaded
-from suite.worker.image_folder import listed
+from stagebench.suite.worker import array_files
+from stagebench.suite.worker.array_files import described, loaded
+from stagebench.suite.worker.image_folder import listed
 from tests.support.errors import raising
 from tests.support.memory import little_memory
 

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from suite.worker.arrivals import Asked, InProcess, tries
-from suite.worker.case_parts import BURST, Input, Sampling, Serving
-from suite.worker.common_clock import wait_until
-from suite.worker.contract import Unsupported
-from suite.worker.job import Measure
-from suite.worker.messages import PARTS_INSIDE
+from stagebench.suite.worker.arrivals import Asked, InProcess, tries
+from stagebench.suite.worker.case_parts import BURST, Input, Sampling, Serving
+from stagebench.suite.worker.common_clock import wait_until
+from stagebench.suite.worker.contract import Unsupported
+from stagebench.suite.worker.job import Measure
+from stagebench.suite.worker.messages import PARTS_INSIDE
+from stagebench.workloads.networks import by_name
 from tests.support.behind import Clock
 from tests.support.echo import SAMPLES, Echo, echo
-from workloads.networks import by_name
 
 TICK_S = 1e-6  # what a look at the clock takes
 
@@ -30,10 +30,10 @@ clock = Ticking()
 @pytest.fixture(autouse=True)
 def _no_other_clock(monkeypatch):
     """How many queries a batch has is then no matter of the machine's load."""
-    monkeypatch.setattr("suite.worker.arrivals.time", clock)
-    monkeypatch.setattr("suite.worker.common_clock.time", clock)
+    monkeypatch.setattr("stagebench.suite.worker.arrivals.time", clock)
+    monkeypatch.setattr("stagebench.suite.worker.common_clock.time", clock)
     monkeypatch.setattr("tests.support.echo.time", clock)
-    monkeypatch.setattr("suite.worker.arrivals.wait_until", lambda at: wait_until(at, clock.perf_counter))
+    monkeypatch.setattr("stagebench.suite.worker.arrivals.wait_until", lambda at: wait_until(at, clock.perf_counter))
 
 
 class Swapping(Echo):

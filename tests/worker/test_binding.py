@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from suite.worker.binding import Cpu, shares, topology
+from stagebench.suite.worker.binding import Cpu, shares, topology
 from tests.support.errors import raising
 
 # util-linux, tests/expected/lscpu: lscpu-x86_64-epyc_7451, lscpu-ppc64-POWER7-64cpu, lscpu-x86_64-64cpu-linux6.2.

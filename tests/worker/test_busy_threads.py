@@ -7,7 +7,7 @@ from threading import Barrier
 
 import pytest
 
-from suite.worker import behaviour
+from stagebench.suite.worker import behaviour
 
 WORK = bytes(1 << 24)
 

@@ -3,7 +3,7 @@
 import pytest
 import toy
 
-from suite.worker.clock import STAGES, StageClock
+from stagebench.suite.worker.clock import STAGES, StageClock
 from tests.support import trainers
 from tests.support.behind import Clock
 
@@ -15,7 +15,13 @@ METHODS = {"io": "next_batch", "h2d": "to_device", "forward": "forward", "backwa
 def clock(monkeypatch):
     """One in place of the system's, for whoever measures or sleeps."""
     made = Clock()
-    for module in ("toy", "suite.worker.feed", "suite.worker.loop", "suite.worker.member", "suite.worker.passes"):
+    for module in (
+        "toy",
+        "stagebench.suite.worker.feed",
+        "stagebench.suite.worker.loop",
+        "stagebench.suite.worker.member",
+        "stagebench.suite.worker.passes",
+    ):
         monkeypatch.setattr(module + ".time", made)
     return made
 

@@ -5,13 +5,13 @@ import pytest
 import toy
 import wires
 
-from suite.worker import samples
-from suite.worker.comm import PARTED, Measured
-from suite.worker.contract import Unsupported
-from suite.worker.job import Communicate
-from suite.worker.messages import Done, ExchangeTimes, OverlapTimes, SkippedSizes, decode, encode
-from suite.worker.patterns import EXACT, WrongResult, check, expected, given
-from suite.worker.samples import LEAST, MOST, Sampler
+from stagebench.suite.worker import samples
+from stagebench.suite.worker.comm import PARTED, Measured
+from stagebench.suite.worker.contract import Unsupported
+from stagebench.suite.worker.job import Communicate
+from stagebench.suite.worker.messages import Done, ExchangeTimes, OverlapTimes, SkippedSizes, decode, encode
+from stagebench.suite.worker.patterns import EXACT, WrongResult, check, expected, given
+from stagebench.suite.worker.samples import LEAST, MOST, Sampler
 from tests.support import trainers
 from tests.support.errors import raising
 from tests.support.sent import Nobody

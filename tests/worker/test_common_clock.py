@@ -6,9 +6,9 @@ import pytest
 import toy
 import wires
 
-from suite.worker import common_clock
-from suite.worker.communicator import Communicator
-from suite.worker.samples import Sampler
+from stagebench.suite.worker import common_clock
+from stagebench.suite.worker.communicator import Communicator
+from stagebench.suite.worker.samples import Sampler
 from tests.support import trainers
 
 TICK = 5e-8  # seconds that looking at a clock takes

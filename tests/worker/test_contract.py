@@ -3,10 +3,10 @@
 import pytest
 from toy import ToyTrainer
 
-from suite.worker.communicator import Communicator
-from suite.worker.contract import Group, Joined, chosen, dropout_seed
-from suite.worker.staleness import Staleness
-from suite.worker.trainer import Trainer
+from stagebench.suite.worker.communicator import Communicator
+from stagebench.suite.worker.contract import Group, Joined, chosen, dropout_seed
+from stagebench.suite.worker.staleness import Staleness
+from stagebench.suite.worker.trainer import Trainer
 from tests.support.trainers import setup
 
 

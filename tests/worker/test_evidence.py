@@ -5,12 +5,12 @@ import json
 import numpy as np
 import pytest
 
-from adapters.reference.base import ReferenceTrainer
-from suite.worker import evidence
-from suite.worker.contract import Adam
+from stagebench.adapters.reference.base import ReferenceTrainer
+from stagebench.suite.worker import evidence
+from stagebench.suite.worker.contract import Adam
+from stagebench.workloads.graph import Graph
 from tests.support import trainers
 from tests.support.errors import raising
-from workloads.graph import Graph
 
 
 def small():

@@ -9,9 +9,9 @@ import time
 import numpy as np
 import pytest
 
-from suite.worker import infer_messages, protocols
-from suite.worker.generator import Generator, Target
-from suite.worker.http_link import _joined
+from stagebench.suite.worker import infer_messages, protocols
+from stagebench.suite.worker.generator import Generator, Target
+from stagebench.suite.worker.http_link import _joined
 
 WHOLE = b"3\r\nabc\r\n2;kind=last\r\nde\r\n0\r\n\r\n"
 

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from suite.worker import gpu_watch, noise
-from suite.worker.messages import GpuUse
+from stagebench.suite.worker import gpu_watch, noise
+from stagebench.suite.worker.messages import GpuUse
 
 COMPILER = shutil.which("cc")
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "played_nvml.c")

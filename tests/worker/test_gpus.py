@@ -5,8 +5,8 @@ import uuid
 
 import pytest
 
-from suite.worker import gpus
-from suite.worker.contract import Unavailable
+from stagebench.suite.worker import gpus
+from stagebench.suite.worker.contract import Unavailable
 from tests.support.trainers import setup
 
 

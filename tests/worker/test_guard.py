@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from suite.worker import guard
+from stagebench.suite.worker import guard
 
 TELLS = "import os, sys, time; print(os.getpid(), flush=True);"
 FOR_EVER = TELLS + "time.sleep(1000)"

@@ -6,9 +6,9 @@ import struct
 import numpy as np
 import pytest
 
-from suite.worker import array_files
-from suite.worker.job import DataSet
-from suite.worker.sources import ArraySource, open_source
+from stagebench.suite.worker import array_files
+from stagebench.suite.worker.job import DataSet
+from stagebench.suite.worker.sources import ArraySource, open_source
 from tests.support.errors import raising
 from tests.support.memory import little_memory
 

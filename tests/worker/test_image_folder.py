@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from suite.worker.image_folder import IMAGE_SUFFIXES, SYSTEM_NAMES, left_out_words, listed
+from stagebench.suite.worker.image_folder import IMAGE_SUFFIXES, SYSTEM_NAMES, left_out_words, listed
 from tests.support.errors import raising
 
 

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from suite.worker import job as of
-from suite.worker.case_parts import Schedule, Training
-from suite.worker.contract import Adam
-from suite.worker.job import DataSet, decode, encode
-from suite.worker.typed_json import to_json
+from stagebench.suite.worker import job as of
+from stagebench.suite.worker.case_parts import Schedule, Training
+from stagebench.suite.worker.contract import Adam
+from stagebench.suite.worker.job import DataSet, decode, encode
+from stagebench.suite.worker.typed_json import to_json
 from tests.support import jobs
 from tests.support.errors import raising
 

@@ -5,7 +5,7 @@ from io import BytesIO
 import numpy as np
 import pytest
 
-from suite.worker import photographs
+from stagebench.suite.worker import photographs
 
 Image = pytest.importorskip("PIL.Image")
 

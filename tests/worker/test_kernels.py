@@ -2,10 +2,21 @@
 
 import gzip
 
-from suite.worker import kernels, messages
-from suite.worker.contract import KernelTimes
-from suite.worker.kernels import LARGEST, MOST, OTHERS, PROFILED, TRACE, Activity, keep, longest, summed, union
-from suite.worker.messages import of_type
+from stagebench.suite.worker import kernels, messages
+from stagebench.suite.worker.contract import KernelTimes
+from stagebench.suite.worker.kernels import (
+    LARGEST,
+    MOST,
+    OTHERS,
+    PROFILED,
+    TRACE,
+    Activity,
+    keep,
+    longest,
+    summed,
+    union,
+)
+from stagebench.suite.worker.messages import of_type
 from tests.support.jobs import measure
 
 STREAMS = [("f", 0.0, 2.0), ("f", 3.0, 4.0), ("g", 1.0, 2.5)]  # of one stage, two of them side by side

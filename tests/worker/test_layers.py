@@ -3,11 +3,11 @@
 import numpy as np
 import toy
 
-from adapters.reference.lower import Network, cross_entropy
-from suite.worker.feed import synthetic
-from suite.worker.layers import LayerClock, Nodes, node_by_node, walk, wanting
+from stagebench.adapters.reference.lower import Network, cross_entropy
+from stagebench.suite.worker.feed import synthetic
+from stagebench.suite.worker.layers import LayerClock, Nodes, node_by_node, walk, wanting
+from stagebench.workloads import weights
 from tests.support import networks, trainers
-from workloads import weights
 
 
 class ReferenceNodes(Nodes):

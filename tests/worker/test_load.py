@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from suite.worker import messages
-from suite.worker.load import Load, above
+from stagebench.suite.worker import messages
+from stagebench.suite.worker.load import Load, above
 
 GIVE_UP = 120.0  # seconds
 
@@ -42,7 +42,7 @@ def test_levels_give_the_share_and_little_more(share, levels):
 
 BESIDE = """
 import os, threading
-from suite.worker.load import Load
+from stagebench.suite.worker.load import Load
 held = threading.Event()
 threading.Thread(target=held.wait, daemon=True).start()
 %s
@@ -69,7 +69,7 @@ def test_a_load_stands_above_every_thread_of_its_rank(refused):
 
 
 def test_a_load_ends_with_its_rank():
-    program = "import os; from suite.worker.load import Load; load = Load(0.5, [%d]); print(load._processes[0].pid); "
+    program = "import os; from stagebench.suite.worker.load import Load; load = Load(0.5, [%d]); print(load._processes[0].pid); "
     program = program % min(os.sched_getaffinity(0)) + "import sys; sys.stdout.flush(); os._exit(1)"
     pid = int(subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=False).stdout)
     limit = time.monotonic() + GIVE_UP

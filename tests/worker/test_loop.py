@@ -12,8 +12,8 @@ import pytest
 import toy
 import wires
 
-from suite.worker.loop import QUICK_WINDOW, ROUNDS, Loop, Side, falling, reported_every, usual
-from suite.worker.messages import HostUse
+from stagebench.suite.worker.loop import QUICK_WINDOW, ROUNDS, Loop, Side, falling, reported_every, usual
+from stagebench.suite.worker.messages import HostUse
 from tests.support import trainers
 
 
@@ -48,7 +48,7 @@ def warm_up(monkeypatch, sampling):
     """The warm-up of a scripted body: the result of the loop."""
 
     def run(body, **rule):
-        monkeypatch.setattr("suite.worker.loop.time", body)
+        monkeypatch.setattr("stagebench.suite.worker.loop.time", body)
         return toy.loop_of(toy.ToyTrainer(trainers.setup()), sampling, **rule).alone("io_only", body)
 
     return run
@@ -110,8 +110,8 @@ def beside(monkeypatch, sampling):
                 share = used[min(Counted.asked, len(used)) - 1]
                 return use._replace(clock_hz=float(Counted.asked), busy_cpu_s=use.own_cpu_s + share)
 
-        monkeypatch.setattr("suite.worker.loop.time", body)
-        monkeypatch.setattr("suite.worker.loop.Meter", Counted)
+        monkeypatch.setattr("stagebench.suite.worker.loop.time", body)
+        monkeypatch.setattr("stagebench.suite.worker.loop.Meter", Counted)
         rule = {"warmup_steps": 3, "steps": 5, "seconds": seconds, "warmup_limit": limit}
         loop = toy.loop_of(toy.ToyTrainer(trainers.setup()), sampling, **rule)
         return loop.undisturbed("native", Side(lambda: (body(), body.steps)[1]))
@@ -150,8 +150,8 @@ def test_parts_and_blocks_hold_whole_periods_of_an_exchange(monkeypatch, samplin
     """Models are averaged every eighth step, and readers finish three batches at once."""
     body, trainer = Scripted(0.01), toy.ToyTrainer(trainers.setup())
     trainer.period = 8
-    monkeypatch.setattr("suite.worker.loop.time", body)
-    monkeypatch.setattr("suite.worker.loop.Meter", Unmetered)
+    monkeypatch.setattr("stagebench.suite.worker.loop.time", body)
+    monkeypatch.setattr("stagebench.suite.worker.loop.Meter", Unmetered)
     loop = toy.loop_of(trainer, sampling, warmup_steps=3, steps=5, seconds=1.0, warmup_limit=0.0)
     timed, aside, _ = loop.undisturbed("native", Side(body, multiple=3))
     assert (len(timed.step_s), aside) == (2 * 72, [])  # two parts of 50 steps, rounded up
@@ -196,9 +196,9 @@ class Ranks:
 def test_workers_that_wait_for_none_are_timed_by_the_clock(monkeypatch, sampling, own_pace, rate):
     """One of four workers is half as fast."""
     ranks = Ranks([0.01, 0.01, 0.01, 0.02])
-    monkeypatch.setattr("suite.worker.loop.time", ranks)
-    monkeypatch.setattr("suite.worker.loop.Meter", Unmetered)
-    monkeypatch.setattr("suite.worker.loop.little_to_collect", contextmanager(lambda: iter([None])))
+    monkeypatch.setattr("stagebench.suite.worker.loop.time", ranks)
+    monkeypatch.setattr("stagebench.suite.worker.loop.Meter", Unmetered)
+    monkeypatch.setattr("stagebench.suite.worker.loop.little_to_collect", contextmanager(lambda: iter([None])))
 
     def work(rank):
         trainer = toy.ToyTrainer(trainers.setup(rank=rank, world=4))
@@ -216,8 +216,8 @@ def test_workers_that_wait_for_none_are_timed_by_the_clock(monkeypatch, sampling
 
 def test_every_part_of_a_side_that_reads_begins_drained(monkeypatch, sampling):
     body, events = Scripted(0.01), []
-    monkeypatch.setattr("suite.worker.loop.time", body)
-    monkeypatch.setattr("suite.worker.loop.Meter", Unmetered)
+    monkeypatch.setattr("stagebench.suite.worker.loop.time", body)
+    monkeypatch.setattr("stagebench.suite.worker.loop.Meter", Unmetered)
     loop = toy.loop_of(toy.ToyTrainer(trainers.setup()), sampling, seconds=2.0)
     timed, _, _ = loop.undisturbed("native", Side(body, lambda: events.append(body.steps), untimed=2))
     assert len(timed.step_s) == 200
@@ -242,7 +242,7 @@ def test_it_measures_long_enough_and_steps_add_up_to_the_wall_time(sampling):
 
 def test_progress_is_reported_of_warm_up_and_steps(monkeypatch, sampling, settled):
     reported, body = [], Scripted(0.001)
-    monkeypatch.setattr("suite.worker.loop.time", body)
+    monkeypatch.setattr("stagebench.suite.worker.loop.time", body)
     loop = Loop(toy.ToyTrainer(trainers.setup()), sampling, lambda **progress: reported.append(progress))
     loop.alone("io_only", body)
     assert reported[0] == {"name": "io_only", "phase": "warmup", "step": 1, "of": 6}
@@ -308,7 +308,7 @@ class TestInTurns:
 
                 return body
 
-            monkeypatch.setattr("suite.worker.loop.time", clock)
+            monkeypatch.setattr("stagebench.suite.worker.loop.time", clock)
             trainer = toy.ToyTrainer(trainers.setup())
             trainer.mark = clock.perf_counter
             loop = Loop(trainer, sampling._replace(**rule), lambda **now: progress.append((now["step"], now["of"])))

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from suite.worker.machine import HostMemory, cpu_quota, memory
+from stagebench.suite.worker.machine import HostMemory, cpu_quota, memory
 
 
 def host(folder, groups, files):

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from suite.worker import messages
-from suite.worker.contract import SGD
-from suite.worker.job import FORMAT, DataSet, MakeOracle, Prove
-from suite.worker.messages import of_type
-from suite.worker.variables import Variables
+from stagebench.suite.worker import messages
+from stagebench.suite.worker.contract import SGD
+from stagebench.suite.worker.job import FORMAT, DataSet, MakeOracle, Prove
+from stagebench.suite.worker.messages import of_type
+from stagebench.suite.worker.variables import Variables
 from tests.support import data
 from tests.support.jobs import graph, measure
 
@@ -249,8 +249,8 @@ def test_devices_of_a_rank_share_its_batch_and_its_cores(make_job, work):
 
 STUCK = """
 import sys, threading, types
-from suite.worker import main
-from suite.worker.ranks import Outbox
+from stagebench.suite.worker import main
+from stagebench.suite.worker.ranks import Outbox
 main.LEAVING = 0.2
 main.close(types.SimpleNamespace(close=threading.Event().wait), Outbox(sys.argv[1], 0))
 """

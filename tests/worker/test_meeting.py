@@ -7,8 +7,8 @@ from contextlib import closing
 import pytest
 from toy import together
 
-from suite.worker.meeting import Meeting, greeted, listening
-from suite.worker.rendezvous import free_port
+from stagebench.suite.worker.meeting import Meeting, greeted, listening
+from stagebench.suite.worker.rendezvous import free_port
 from tests.support.errors import raising
 
 

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from suite.worker import messages
-from suite.worker.contract import KernelTimes, LayerTimes
+from stagebench.suite.worker import messages
+from stagebench.suite.worker.contract import KernelTimes, LayerTimes
 from tests.support.errors import raising
 
 NAN = float("nan")

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from suite.worker.messages import Traffic
-from suite.worker.network import changed_since, connections, counters, growth, shared_pages
+from stagebench.suite.worker.messages import Traffic
+from stagebench.suite.worker.network import changed_since, connections, counters, growth, shared_pages
 
 TABLE = """\
 Inter-|   Receive                            |  Transmit

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import toy
 
-from suite.worker import machine, noise
-from suite.worker.messages import GpuSettings, GpuUse, HostUse
-from suite.worker.tasks import subnormal_note
+from stagebench.suite.worker import machine, noise
+from stagebench.suite.worker.messages import GpuSettings, GpuUse, HostUse
+from stagebench.suite.worker.tasks import subnormal_note
 from tests.support import trainers
 
 linux = pytest.mark.skipif(not os.path.exists(noise.STAT), reason="counts are Linux's")
@@ -33,10 +33,10 @@ class Host:
 
     def __init__(self, monkeypatch, tmp_path):
         self._stat, self._now = tmp_path / "stat", 0.0
-        monkeypatch.setattr("suite.worker.noise.STAT", str(self._stat))
-        monkeypatch.setattr("suite.worker.noise.own_cpus", lambda: set(range(8)))
-        monkeypatch.setattr("suite.worker.noise.own_pids", lambda: [1])
-        monkeypatch.setattr("suite.worker.noise.time", self)
+        monkeypatch.setattr("stagebench.suite.worker.noise.STAT", str(self._stat))
+        monkeypatch.setattr("stagebench.suite.worker.noise.own_cpus", lambda: set(range(8)))
+        monkeypatch.setattr("stagebench.suite.worker.noise.own_pids", lambda: [1])
+        monkeypatch.setattr("stagebench.suite.worker.noise.time", self)
         self._ticks, self._own = dict.fromkeys(range(128), (0, 0)), 0.0
 
     def perf_counter(self):

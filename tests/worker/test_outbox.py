@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from suite.worker.messages import Done, Phase, Progress, decode
-from suite.worker.ranks import Outbox
+from stagebench.suite.worker.messages import Done, Phase, Progress, decode
+from stagebench.suite.worker.ranks import Outbox
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import toy
 
-from suite.worker.job import DataSet, Read
-from suite.worker.messages import Done, Notes
-from suite.worker.packed_set import RecordSource, pack, record
-from suite.worker.photographs import shrunk
-from suite.worker.sources import ArraySource, FolderSource
+from stagebench.suite.worker.job import DataSet, Read
+from stagebench.suite.worker.messages import Done, Notes
+from stagebench.suite.worker.packed_set import RecordSource, pack, record
+from stagebench.suite.worker.photographs import shrunk
+from stagebench.suite.worker.sources import ArraySource, FolderSource
 from tests.support import data, trainers
 from tests.support.errors import raising
 from tests.support.jobs import READ_ONCE, graph, packing

@@ -9,11 +9,11 @@ import pytest
 import toy
 import wires
 
-from suite.worker import common_clock
-from suite.worker.contract import Unsupported
-from suite.worker.feed import READ_AHEAD, RESIDENT, ResidentFeed, own_synthetic, share, synthetic
-from suite.worker.loop import BLOCK_STEPS, FIRST, RESUMED, ROUNDS
-from suite.worker.passes import STAGED_ROUNDS
+from stagebench.suite.worker import common_clock
+from stagebench.suite.worker.contract import Unsupported
+from stagebench.suite.worker.feed import READ_AHEAD, RESIDENT, ResidentFeed, own_synthetic, share, synthetic
+from stagebench.suite.worker.loop import BLOCK_STEPS, FIRST, RESUMED, ROUNDS
+from stagebench.suite.worker.passes import STAGED_ROUNDS
 from tests.support import jobs, trainers
 from tests.support.behind import BehindTrainer, Clock
 from tests.support.errors import raising
@@ -155,7 +155,7 @@ def test_an_exchange_is_measured_though_the_step_cannot_leave_it_out(sampling):
 @pytest.mark.parametrize(("batch_s", "waits"), [(0.3, [5.1]), (1.0, [10.0, 10.0])])
 def test_readers_that_are_slow_are_waited_for_until_their_queue_is_full(monkeypatch, batch_s, waits):
     slept = []
-    monkeypatch.setattr("suite.worker.feed.time.sleep", slept.append)
+    monkeypatch.setattr("stagebench.suite.worker.feed.time.sleep", slept.append)
     feed = toy.streamed(toy.ToyTrainer(trainers.setup()))
     feed._batch_s = batch_s
     feed.fill()
@@ -261,9 +261,9 @@ def behind(monkeypatch, sampling):
 
     def run(*names, **how):
         clock = Clock()
-        monkeypatch.setattr("suite.worker.loop.time", clock)
-        monkeypatch.setattr("suite.worker.feed.time", clock)
-        monkeypatch.setattr("suite.worker.passes.time", clock)
+        monkeypatch.setattr("stagebench.suite.worker.loop.time", clock)
+        monkeypatch.setattr("stagebench.suite.worker.feed.time", clock)
+        monkeypatch.setattr("stagebench.suite.worker.passes.time", clock)
         trainer = BehindTrainer(clock, **how)
         made = toy.passes_of(trainer, sampling, names=names)
         return (*[made.run(name) for name in names], trainer)
@@ -341,7 +341,13 @@ def test_what_is_exchanged_is_gradients_in_the_type_of_the_parameters(sampling, 
 
 def test_waiting_for_other_parts_is_a_stage_of_its_own_where_there_are_parts(sampling, monkeypatch):
     clock = Clock()
-    for module in ("toy", "suite.worker.feed", "suite.worker.loop", "suite.worker.member", "suite.worker.passes"):
+    for module in (
+        "toy",
+        "stagebench.suite.worker.feed",
+        "stagebench.suite.worker.loop",
+        "stagebench.suite.worker.member",
+        "stagebench.suite.worker.passes",
+    ):
         monkeypatch.setattr(module + ".time", clock)
 
     class PartToy(toy.ToyTrainer):

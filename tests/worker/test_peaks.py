@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from toy import ToyTrainer
 
-from suite.worker import machine, messages, peaks
-from suite.worker.tasks import measure_peaks, send_memory
+from stagebench.suite.worker import machine, messages, peaks
+from stagebench.suite.worker.tasks import measure_peaks, send_memory
 from tests.support import jobs
 from tests.support.trainers import setup
 

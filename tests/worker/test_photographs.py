@@ -7,9 +7,9 @@ import zlib
 import numpy as np
 import pytest
 
-from suite.worker.photographs import FORMATS, Photographs, common, in_rgb, opened_image
+from stagebench.suite.worker.photographs import FORMATS, Photographs, common, in_rgb, opened_image
+from stagebench.workloads.catalogue import PHOTOGRAPHS
 from tests.support.errors import raising
-from workloads.catalogue import PHOTOGRAPHS
 
 
 def triangle(length, begin, end, size):

@@ -4,13 +4,13 @@ import itertools
 
 import pytest
 
-from suite.worker.contract import Unsupported
-from suite.worker.pipeline_stages import blocks, check_blocks, copies, crossing, stages, trunk
+from stagebench.suite.worker.contract import Unsupported
+from stagebench.suite.worker.pipeline_stages import blocks, check_blocks, copies, crossing, stages, trunk
+from stagebench.workloads.build import Builder
+from stagebench.workloads.graph import Graph
+from stagebench.workloads.networks import by_name
 from tests.support import networks
 from tests.support.errors import raising
-from workloads.build import Builder
-from workloads.graph import Graph
-from workloads.networks import by_name
 
 
 def pairwise(items):

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from adapters.reference.inference import ReferencePredictor
-from suite.worker.contract import Unsupported
-from suite.worker.inference_graph import for_inference
-from suite.worker.predictor import prove
+from stagebench.adapters.reference.inference import ReferencePredictor
+from stagebench.suite.worker.contract import Unsupported
+from stagebench.suite.worker.inference_graph import for_inference
+from stagebench.suite.worker.predictor import prove
+from stagebench.workloads.build import Builder
+from stagebench.workloads.graph import Graph
 from tests.support import networks, proofs, trainers
 from tests.support.errors import raising
-from workloads.build import Builder
-from workloads.graph import Graph
 
 EXACT = 1e-6  # the oracle's files are float32
 QUERIES = ["all samples", "one sample", "padded"]

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from suite.worker.contract import Joined
-from suite.worker.loop import Loop
-from suite.worker.pass_kinds import BY_NAME, OFFLINE, USUAL_LOADS
-from suite.worker.predictor import Predictor
-from suite.worker.queries import Loads, tensors_of
+from stagebench.suite.worker.contract import Joined
+from stagebench.suite.worker.loop import Loop
+from stagebench.suite.worker.pass_kinds import BY_NAME, OFFLINE, USUAL_LOADS
+from stagebench.suite.worker.predictor import Predictor
+from stagebench.suite.worker.queries import Loads, tensors_of
+from stagebench.workloads.build import Builder
 from tests.support import trainers
-from workloads.build import Builder
 
 
 def network():

@@ -4,9 +4,9 @@ import socket
 
 import pytest
 
-from suite.worker import rendezvous
-from suite.worker.ranks import NAMES, own_rank
-from suite.worker.rendezvous import address_towards, free_port, interface_of, meeting_place
+from stagebench.suite.worker import rendezvous
+from stagebench.suite.worker.ranks import NAMES, own_rank
+from stagebench.suite.worker.rendezvous import address_towards, free_port, interface_of, meeting_place
 from tests.support.errors import raising
 
 

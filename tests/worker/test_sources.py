@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 import toy
 
-from suite.worker.job import DataSet
-from suite.worker.sources import ArraySource, FolderSource, open_source, split
-from suite.worker.threaded import GatheringReader, Reader, ThreadedReader, batches_of_indices
-from suite.worker.trainer import Trainer
-from suite.worker.view import View
+from stagebench.suite.worker.job import DataSet
+from stagebench.suite.worker.sources import ArraySource, FolderSource, open_source, split
+from stagebench.suite.worker.threaded import GatheringReader, Reader, ThreadedReader, batches_of_indices
+from stagebench.suite.worker.trainer import Trainer
+from stagebench.suite.worker.view import View
+from stagebench.workloads.catalogue import PHOTOGRAPHS
 from tests.support import data, trainers
 from tests.support.errors import raising
 from tests.support.jobs import READ_ONCE
-from workloads.catalogue import PHOTOGRAPHS
 
 RED, GREEN = (200, 30, 60), (10, 220, 90)
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from suite.worker import step_ends
-from suite.worker.step_ends import StepEnds
+from stagebench.suite.worker import step_ends
+from stagebench.suite.worker.step_ends import StepEnds
 from tests.support.behind import Clock
 
 

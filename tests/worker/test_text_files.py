@@ -5,18 +5,18 @@ import hashlib
 import numpy as np
 import pytest
 
-from suite.worker import case_parts, messages, text_files
-from suite.worker.case_parts import Schedule
-from suite.worker.contract import SGD, Batch
-from suite.worker.job import DataSet, Train
-from suite.worker.sources import TextSource, open_source, split
-from suite.worker.threaded import GatheringReader, ThreadedReader, batches_of_indices
-from suite.worker.trainer import Trainer
-from suite.worker.view import InMemory, View
+from stagebench.suite.worker import case_parts, messages, text_files
+from stagebench.suite.worker.case_parts import Schedule
+from stagebench.suite.worker.contract import SGD, Batch
+from stagebench.suite.worker.job import DataSet, Train
+from stagebench.suite.worker.sources import TextSource, open_source, split
+from stagebench.suite.worker.threaded import GatheringReader, ThreadedReader, batches_of_indices
+from stagebench.suite.worker.trainer import Trainer
+from stagebench.suite.worker.view import InMemory, View
+from stagebench.workloads.build import Builder
 from tests.support import trainers
 from tests.support.errors import raising
 from tests.support.jobs import READ_ONCE
-from workloads.build import Builder
 
 TOKENS = list(range(32, 64))
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import toy
 
-from suite.worker import case_parts, messages
-from suite.worker.case_parts import Schedule
-from suite.worker.contract import SGD, Unsupported
-from suite.worker.job import DataSet, MakeOracle, Prove, Train
-from suite.worker.sources import split
-from suite.worker.training import Training, epoch_ends
+from stagebench.suite.worker import case_parts, messages
+from stagebench.suite.worker.case_parts import Schedule
+from stagebench.suite.worker.contract import SGD, Unsupported
+from stagebench.suite.worker.job import DataSet, MakeOracle, Prove, Train
+from stagebench.suite.worker.sources import split
+from stagebench.suite.worker.training import Training, epoch_ends
 from tests.support import trainers
 from tests.support.behind import Clock
 from tests.support.errors import raising
@@ -73,7 +73,7 @@ def test_the_time_of_a_loss_is_of_training_without_the_tests_between_epochs():
 
 def test_opening_the_input_is_timed_and_is_in_no_epoch(monkeypatch):
     clock, trainer = Clock(), toy.ToyTrainer(trainers.setup(batch=5))
-    monkeypatch.setattr("suite.worker.training.time", clock)
+    monkeypatch.setattr("stagebench.suite.worker.training.time", clock)
     trainer.opens, trainer.step = (lambda source: clock.sleep(30.0)), (lambda batch: clock.sleep(0.5))
     found = learnt(trainer, 20, 2)
     assert found.open_s == 30.0

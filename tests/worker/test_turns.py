@@ -6,9 +6,9 @@ import time
 
 import toy
 
-from suite.worker.loop import RESUMED_SHARE, Loop, Side
-from suite.worker.messages import Waiting
-from suite.worker.turns import PIPE, Turns
+from stagebench.suite.worker.loop import RESUMED_SHARE, Loop, Side
+from stagebench.suite.worker.messages import Waiting
+from stagebench.suite.worker.turns import PIPE, Turns
 from tests.support import trainers
 
 

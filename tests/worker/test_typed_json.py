@@ -8,8 +8,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
 import numpy as np
 import pytest
 
-from suite.worker.contract import SGD, Adam
-from suite.worker.typed_json import MARKER, from_json, load, to_json
+from stagebench.suite.worker.contract import SGD, Adam
+from stagebench.suite.worker.typed_json import MARKER, from_json, load, to_json
 
 NAN, INF = float("nan"), float("inf")
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from suite.worker import variables
-from suite.worker.variables import Variables, arithmetic, settings
+from stagebench.suite.worker import variables
+from stagebench.suite.worker.variables import Variables, arithmetic, settings
 
 OWN = Variables(["XLA_", "TF_"], ["RING_"], ["TF_CONFIG", "RING_RANK"])
 

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 from toy import Numbers
 
-from suite.worker import view
-from suite.worker.feed import Reading
-from suite.worker.machine import HostMemory
-from suite.worker.photographs import random_box
-from suite.worker.sources import FolderSource
-from suite.worker.threaded import ThreadedReader
-from suite.worker.view import InMemory, View, page_cache
+from stagebench.suite.worker import view
+from stagebench.suite.worker.feed import Reading
+from stagebench.suite.worker.machine import HostMemory
+from stagebench.suite.worker.photographs import random_box
+from stagebench.suite.worker.sources import FolderSource
+from stagebench.suite.worker.threaded import ThreadedReader
+from stagebench.suite.worker.view import InMemory, View, page_cache
+from stagebench.workloads.catalogue import PHOTOGRAPHS
 from tests.support import trainers
 from tests.support.errors import raising
 from tests.support.jobs import READ_ONCE
-from workloads.catalogue import PHOTOGRAPHS
 
 
 @pytest.fixture

@@ -15,15 +15,15 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from suite.worker.contract import Batch, Joined, LayerTimes, Unsupported
-from suite.worker.feed import StreamFeed
-from suite.worker.kernels import PROFILED, Activity, keep, summed
-from suite.worker.loop import Loop
-from suite.worker.passes import Passes
-from suite.worker.ranks import Outbox
-from suite.worker.sources import Source
-from suite.worker.trainer import Trainer
-from workloads.catalogue import PHOTOGRAPHS
+from stagebench.suite.worker.contract import Batch, Joined, LayerTimes, Unsupported
+from stagebench.suite.worker.feed import StreamFeed
+from stagebench.suite.worker.kernels import PROFILED, Activity, keep, summed
+from stagebench.suite.worker.loop import Loop
+from stagebench.suite.worker.passes import Passes
+from stagebench.suite.worker.ranks import Outbox
+from stagebench.suite.worker.sources import Source
+from stagebench.suite.worker.trainer import Trainer
+from stagebench.workloads.catalogue import PHOTOGRAPHS
 
 
 class ToyTrainer(Trainer):

@@ -9,9 +9,9 @@ import threading
 
 import numpy as np
 
-from suite.worker.communicator import Communicator, Exchange, Pending
-from suite.worker.contract import Joined
-from suite.worker.meeting import Meeting
+from stagebench.suite.worker.communicator import Communicator, Exchange, Pending
+from stagebench.suite.worker.contract import Joined
+from stagebench.suite.worker.meeting import Meeting
 
 
 class Threads:

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from workloads import kinds
-from workloads.build import Builder
-from workloads.graph import Graph
-from workloads.networks import BUILT_IN, by_name
+from stagebench.workloads import kinds
+from stagebench.workloads.build import Builder
+from stagebench.workloads.graph import Graph
+from stagebench.workloads.networks import BUILT_IN, by_name
 
 
 def graph():

@@ -2,9 +2,9 @@
 
 import pytest
 
+from stagebench.workloads.graph import Graph
+from stagebench.workloads.networks import BUILT_IN, by_name
 from tests.support.errors import raising
-from workloads.graph import Graph
-from workloads.networks import BUILT_IN, by_name
 
 PARAMETERS = {
     "alexnet": 60965224,

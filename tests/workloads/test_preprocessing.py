@@ -2,8 +2,8 @@
 
 import pytest
 
-from workloads.catalogue import PHOTOGRAPHS
-from workloads.networks import by_name
+from stagebench.workloads.catalogue import PHOTOGRAPHS
+from stagebench.workloads.networks import by_name
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
+from stagebench.workloads import weights
+from stagebench.workloads.graph import Graph, Parameter
+from stagebench.workloads.networks import by_name
 from tests.support.errors import raising
-from workloads import weights
-from workloads.graph import Graph, Parameter
-from workloads.networks import by_name
 
 # What NumPy 1.19 to 2.x draw: He's normal numbers, Caffe's uniform ones. A change means
 # that frameworks on different NumPy no longer start from the same weights.

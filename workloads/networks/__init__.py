@@ -2,13 +2,13 @@
 
 from typing import Dict
 
-from workloads.catalogue import Optimiser, Workload
-from workloads.networks.alexnet import alexnet
-from workloads.networks.googlenet import googlenet
-from workloads.networks.gpt import gpt2, gpt_char
-from workloads.networks.mnist import mnist_large, mnist_small, mnist_stated
-from workloads.networks.resnet import resnet50, resnet152
-from workloads.networks.vit import vit_ti16
+from stagebench.workloads.catalogue import Optimiser, Workload
+from stagebench.workloads.networks.alexnet import alexnet
+from stagebench.workloads.networks.googlenet import googlenet
+from stagebench.workloads.networks.gpt import gpt2, gpt_char
+from stagebench.workloads.networks.mnist import mnist_large, mnist_small, mnist_stated
+from stagebench.workloads.networks.resnet import resnet50, resnet152
+from stagebench.workloads.networks.vit import vit_ti16
 
 BUILT_IN = [
     Workload("alexnet", alexnet, Optimiser(0.01, 128, 0.9, 5e-4), "imagenet-like", 2, 0.01, "Krizhevsky 2012"),

@@ -6,8 +6,8 @@ fc7 start as N(0, 0.005), and the biases of conv2, conv4, conv5, fc6 and fc7 at 
 Caffe's `bvlc_alexnet`; the paper has 0.01 and 1 there. 60,965,224 parameters.
 """
 
-from workloads.build import Builder, gaussian
-from workloads.graph import Graph
+from stagebench.workloads.build import Builder, gaussian
+from stagebench.workloads.graph import Graph
 
 
 def alexnet() -> Graph:

@@ -4,8 +4,8 @@ With LRN and both auxiliary heads (weight 0.3, dropout 0.7), ceil pooling and th
 initialisers of Caffe's `bvlc_googlenet`. 13,378,280 parameters.
 """
 
-from workloads.build import Builder, xavier
-from workloads.graph import Graph
+from stagebench.workloads.build import Builder, xavier
+from stagebench.workloads.graph import Graph
 
 # block: 1x1, 3x3 reduce, 3x3, 5x5 reduce, 5x5, pool projection (the paper's table 1)
 BLOCKS = (

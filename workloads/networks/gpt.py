@@ -6,8 +6,8 @@ one; no dropout; weight decay spares biases and gains. Weights from N(0, 0.02), 
 of each branch by sqrt(2 x blocks), which this does not.
 """
 
-from workloads.build import Builder
-from workloads.graph import Graph
+from stagebench.workloads.build import Builder
+from stagebench.workloads.graph import Graph
 
 EPS = 1e-5
 

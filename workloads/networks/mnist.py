@@ -5,8 +5,8 @@ The article's text gives the large one 2,636,554 parameters, its PyTorch code 4,
 no layout of the article's code has them. Initialised as that code leaves it: PyTorch's defaults.
 """
 
-from workloads.build import Builder, uniform
-from workloads.graph import Graph
+from stagebench.workloads.build import Builder, uniform
+from stagebench.workloads.graph import Graph
 
 
 def mnist_small() -> Graph:

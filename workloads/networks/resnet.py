@@ -3,8 +3,8 @@
 He-normal weights over fan-out, every gamma 1 (He et al. 2015). 25,557,032 and 60,192,808 parameters.
 """
 
-from workloads.build import Builder
-from workloads.graph import Graph
+from stagebench.workloads.build import Builder
+from stagebench.workloads.graph import Graph
 
 STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))  # width, stride of the first block
 HE = {"weight": {"kind": "he_fan_out"}}

@@ -5,8 +5,8 @@ class token's last state is what the head reads; no dropout; weight decay spares
 0.02), biases 0. 5,717,416 parameters.
 """
 
-from workloads.build import Builder, gaussian
-from workloads.graph import Graph
+from stagebench.workloads.build import Builder, gaussian
+from stagebench.workloads.graph import Graph
 
 EPS = 1e-6
 

@@ -5,7 +5,7 @@ from typing import Any, Dict, Sequence, Tuple
 import torch
 from torch import Tensor
 
-from workloads.graph import Layer as Node
+from stagebench.workloads.graph import Layer as Node
 
 # inputs: (samples, channels, height, width), (samples, features) or (samples, positions, width); the numbers of tokens,
 # int64, are (samples, positions)
@@ -18,7 +18,7 @@ class Layer:
     """A layer: `forward` keeps what `backward` needs, `backward` forgets it again.
 
     Parameters and their gradients are views into the net's flat buffers (see
-    `adapters.caffempi.net.Arena`): a backward writes gradients, it never adds to them.
+    `stagebench.adapters.caffempi.net.Arena`): a backward writes gradients, it never adds to them.
     """
 
     fresh = True  # whether backward's results are new memory, which the receiver may overwrite

@@ -5,15 +5,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from adapters.caffempi.layers.base import Blobs, Gradients, Layer
-from adapters.pytorch.kernels import normalised, normalised_backward
-from workloads.graph import Layer as Node
+from stagebench.adapters.caffempi.layers.base import Blobs, Gradients, Layer
+from stagebench.adapters.pytorch.kernels import normalised, normalised_backward
+from stagebench.workloads.graph import Layer as Node
 
 aten = torch.ops.aten
 
 
 class Rectifier(Layer):
-    """max(x, 0), in place where `adapters.caffempi.lower` finds that no other layer reads x."""
+    """max(x, 0), in place where `stagebench.adapters.caffempi.lower` finds that no other layer reads x."""
 
     inplace = False
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from adapters.caffempi.layers.base import Blobs, Gradients, Layer, Roles
+from stagebench.adapters.caffempi.layers.base import Blobs, Gradients, Layer, Roles
 
 aten = torch.ops.aten
 

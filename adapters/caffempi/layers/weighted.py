@@ -5,10 +5,10 @@ from typing import Any, Sequence
 import torch
 from torch import Tensor
 
-from adapters.caffempi.layers.base import Blobs, Gradients, Layer, Roles
-from adapters.pytorch.kernels import by_onednn
-from workloads.graph import Layer as Node
-from workloads.graph import size
+from stagebench.adapters.caffempi.layers.base import Blobs, Gradients, Layer, Roles
+from stagebench.adapters.pytorch.kernels import by_onednn
+from stagebench.workloads.graph import Layer as Node
+from stagebench.workloads.graph import size
 
 aten = torch.ops.aten
 
@@ -17,7 +17,7 @@ class Linear(Layer):
     """Has a weight (out, ...) and, perhaps, a bias (out)."""
 
     def __init__(self, node: Node, way: str = "torch") -> None:
-        """`way`: one of `adapters.pytorch.candidates.WAYS`."""
+        """`way`: one of `stagebench.adapters.pytorch.candidates.WAYS`."""
         super().__init__(node)
         self.way = way
         self._output: Sequence[int] = ()  # the shape of the last forward's

@@ -13,15 +13,15 @@ from typing import Any, List, Optional
 import numpy as np
 import torch
 
-from adapters.caffempi.distributed import DistributedTrainer
-from adapters.caffempi.exchange import Driver, Exchange, Pace
-from adapters.caffempi.memory import Host
-from adapters.caffempi.net import Arena, Flat, Group, Span
-from adapters.caffempi.optimisers import solver_of
-from adapters.caffempi.transfer import MPI, TAGS, InFlight, Steps, Transfer, push, star
-from suite.worker.contract import Batch, Optimiser, Setup
-from suite.worker.staleness import Staleness
-from suite.worker.trainer import Notes
+from stagebench.adapters.caffempi.distributed import DistributedTrainer
+from stagebench.adapters.caffempi.exchange import Driver, Exchange, Pace
+from stagebench.adapters.caffempi.memory import Host
+from stagebench.adapters.caffempi.net import Arena, Flat, Group, Span
+from stagebench.adapters.caffempi.optimisers import solver_of
+from stagebench.adapters.caffempi.transfer import MPI, TAGS, InFlight, Steps, Transfer, push, star
+from stagebench.suite.worker.contract import Batch, Optimiser, Setup
+from stagebench.suite.worker.staleness import Staleness
+from stagebench.suite.worker.trainer import Notes
 
 POLL_S = 3e-4
 COUNT, WEIGHTS = TAGS - 1, TAGS - 2  # tags that no piece of a gradient has

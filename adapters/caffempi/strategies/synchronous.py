@@ -3,12 +3,19 @@
 from functools import partial
 from typing import Iterable, List
 
-from adapters.caffempi.distributed import DistributedTrainer
-from adapters.caffempi.exchange import FAR, Pace
-from adapters.caffempi.net import Group, Span
-from adapters.caffempi.transfer import Transfer, all_reduce, library_all_reduce, star, two_level, waiting_all_reduce
-from suite.worker.contract import Batch
-from suite.worker.trainer import Arrays
+from stagebench.adapters.caffempi.distributed import DistributedTrainer
+from stagebench.adapters.caffempi.exchange import FAR, Pace
+from stagebench.adapters.caffempi.net import Group, Span
+from stagebench.adapters.caffempi.transfer import (
+    Transfer,
+    all_reduce,
+    library_all_reduce,
+    star,
+    two_level,
+    waiting_all_reduce,
+)
+from stagebench.suite.worker.contract import Batch
+from stagebench.suite.worker.trainer import Arrays
 
 LARGEST = 2.0**30  # by how much repeated sums may grow before they are divided again
 

@@ -9,11 +9,11 @@ from typing import Any, Optional
 
 import numpy as np
 
-from adapters.cntk.base import CNTKTrainer, DeviceBatch, Learner
-from adapters.cntk.comm import MPIGroup
-from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
-from suite.worker.contract import Joined, Setup
-from suite.worker.trainer import Notes
+from stagebench.adapters.cntk.base import CNTKTrainer, DeviceBatch, Learner
+from stagebench.adapters.cntk.comm import MPIGroup
+from stagebench.adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
+from stagebench.suite.worker.contract import Joined, Setup
+from stagebench.suite.worker.trainer import Notes
 
 
 class DistributedTrainer(CNTKTrainer):

@@ -12,12 +12,12 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
-from adapters.jax.base import DeviceBatch, JaxTrainer
-from adapters.jax.lower import Array, Key
-from adapters.jax.net import Net, Tensors
-from adapters.jax.optimisers import Solver
-from adapters.jax.programs import ALL, AXIS, OWN, Program, Programs
-from suite.worker.trainer import Arrays, Notes
+from stagebench.adapters.jax.base import DeviceBatch, JaxTrainer
+from stagebench.adapters.jax.lower import Array, Key
+from stagebench.adapters.jax.net import Net, Tensors
+from stagebench.adapters.jax.optimisers import Solver
+from stagebench.adapters.jax.programs import ALL, AXIS, OWN, Program, Programs
+from stagebench.suite.worker.trainer import Arrays, Notes
 
 
 class MeshPrograms(Programs):

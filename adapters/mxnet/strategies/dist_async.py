@@ -9,11 +9,11 @@ import mxnet as mx
 import numpy as np
 from mxnet import autograd
 
-from adapters.mxnet.machine import ByDevice, like, wait_for
-from adapters.mxnet.optimisers import counting, name_of
-from adapters.mxnet.strategies.kvstore import WorkerTrainer
-from suite.worker.staleness import Staleness
-from suite.worker.trainer import Notes
+from stagebench.adapters.mxnet.machine import ByDevice, like, wait_for
+from stagebench.adapters.mxnet.optimisers import counting, name_of
+from stagebench.adapters.mxnet.strategies.kvstore import WorkerTrainer
+from stagebench.suite.worker.staleness import Staleness
+from stagebench.suite.worker.trainer import Notes
 
 
 class DistAsync(WorkerTrainer):

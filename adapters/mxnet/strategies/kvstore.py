@@ -8,10 +8,10 @@ from typing import Any, Optional, Sequence
 
 import mxnet as mx
 
-from adapters.mxnet import machine
-from adapters.mxnet.base import MXNetTrainer
-from adapters.mxnet.comm import StoreGroup
-from suite.worker.contract import Joined
+from stagebench.adapters.mxnet import machine
+from stagebench.adapters.mxnet.base import MXNetTrainer
+from stagebench.adapters.mxnet.comm import StoreGroup
+from stagebench.suite.worker.contract import Joined
 
 
 class KVStoreLocal(MXNetTrainer):

@@ -11,15 +11,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from adapters.pytorch.base import to_numpy
-from adapters.pytorch.candidates import Ways
-from adapters.pytorch.net import Heads, Named, Net, blank, counted_macs, shapes_of
-from adapters.pytorch.replica import SharedTrainer
-from adapters.pytorch.stages import Gather, joint_norm
-from suite.worker.contract import Batch, LayerTimes, Unsupported
-from suite.worker.pipeline_stages import Block, blocks, trunk
-from suite.worker.trainer import Arrays, Notes
-from workloads.graph import Graph, Shape, size
+from stagebench.adapters.pytorch.base import to_numpy
+from stagebench.adapters.pytorch.candidates import Ways
+from stagebench.adapters.pytorch.net import Heads, Named, Net, blank, counted_macs, shapes_of
+from stagebench.adapters.pytorch.replica import SharedTrainer
+from stagebench.adapters.pytorch.stages import Gather, joint_norm
+from stagebench.suite.worker.contract import Batch, LayerTimes, Unsupported
+from stagebench.suite.worker.pipeline_stages import Block, blocks, trunk
+from stagebench.suite.worker.trainer import Arrays, Notes
+from stagebench.workloads.graph import Graph, Shape, size
 
 Part = Tuple[Net, Sequence[str]]  # with the names of what enters
 

@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.nn.parallel import DistributedDataParallel
 
-from adapters.pytorch.exchange import WORDS, Averaging, CompressedExchange, Exchange, compression_hook
-from adapters.pytorch.replica import ReplicaTrainer, microbatches
-from suite.worker.contract import Batch, LayerTimes, Setup, Unsupported, chosen
-from suite.worker.trainer import Notes
+from stagebench.adapters.pytorch.exchange import WORDS, Averaging, CompressedExchange, Exchange, compression_hook
+from stagebench.adapters.pytorch.replica import ReplicaTrainer, microbatches
+from stagebench.suite.worker.contract import Batch, LayerTimes, Setup, Unsupported, chosen
+from stagebench.suite.worker.trainer import Notes
 
 
 class DDP(Averaging, ReplicaTrainer):

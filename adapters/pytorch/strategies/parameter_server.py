@@ -5,13 +5,13 @@ from typing import Any, List, Optional
 import torch
 from torch import Tensor
 
-from adapters.pytorch import servers
-from adapters.pytorch.base import to_numpy
-from adapters.pytorch.optimisers import make_optimiser
-from adapters.pytorch.replica import ReplicaTrainer
-from suite.worker.contract import Batch, Joined, Setup
-from suite.worker.staleness import Staleness
-from suite.worker.trainer import Arrays, Notes
+from stagebench.adapters.pytorch import servers
+from stagebench.adapters.pytorch.base import to_numpy
+from stagebench.adapters.pytorch.optimisers import make_optimiser
+from stagebench.adapters.pytorch.replica import ReplicaTrainer
+from stagebench.suite.worker.contract import Batch, Joined, Setup
+from stagebench.suite.worker.staleness import Staleness
+from stagebench.suite.worker.trainer import Arrays, Notes
 
 
 class ParameterServer(ReplicaTrainer):

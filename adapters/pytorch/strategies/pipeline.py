@@ -8,17 +8,17 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
 
-from adapters.pytorch.base import TorchTrainer, to_numpy
-from adapters.pytorch.exchange import Averaging, Exchange
-from adapters.pytorch.net import Named, Net, blank, counted_macs, joint_loss
-from adapters.pytorch.optimisers import make_optimiser
-from adapters.pytorch.stages import Gather, StagedSchedule, StageNet, joint_norm, sum_tied
-from adapters.pytorch.strategies.ddp import wrap
-from suite.worker.contract import Batch, LayerTimes, Setup, Unsupported
-from suite.worker.messages import Kernels
-from suite.worker.pipeline_stages import copies, exchanged_bytes, stages
-from suite.worker.trainer import Arrays, Iteration, Notes
-from workloads.graph import Graph
+from stagebench.adapters.pytorch.base import TorchTrainer, to_numpy
+from stagebench.adapters.pytorch.exchange import Averaging, Exchange
+from stagebench.adapters.pytorch.net import Named, Net, blank, counted_macs, joint_loss
+from stagebench.adapters.pytorch.optimisers import make_optimiser
+from stagebench.adapters.pytorch.stages import Gather, StagedSchedule, StageNet, joint_norm, sum_tied
+from stagebench.adapters.pytorch.strategies.ddp import wrap
+from stagebench.suite.worker.contract import Batch, LayerTimes, Setup, Unsupported
+from stagebench.suite.worker.messages import Kernels
+from stagebench.suite.worker.pipeline_stages import copies, exchanged_bytes, stages
+from stagebench.suite.worker.trainer import Arrays, Iteration, Notes
+from stagebench.workloads.graph import Graph
 
 SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B, "interleaved": ScheduleInterleaved1F1B}
 

@@ -8,17 +8,17 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from adapters.pytorch import machine
-from adapters.pytorch.base import to_numpy
-from adapters.pytorch.comm import ProcessGroup
-from adapters.pytorch.inference import TorchPredictor
-from adapters.pytorch.net import shapes_of
-from adapters.pytorch.stages import StageNet, Values
-from suite.worker.contract import Joined, Setup
-from suite.worker.member import Notes
-from suite.worker.pipeline_stages import stages
-from suite.worker.trainer import Arrays
-from workloads.graph import Graph
+from stagebench.adapters.pytorch import machine
+from stagebench.adapters.pytorch.base import to_numpy
+from stagebench.adapters.pytorch.comm import ProcessGroup
+from stagebench.adapters.pytorch.inference import TorchPredictor
+from stagebench.adapters.pytorch.net import shapes_of
+from stagebench.adapters.pytorch.stages import StageNet, Values
+from stagebench.suite.worker.contract import Joined, Setup
+from stagebench.suite.worker.member import Notes
+from stagebench.suite.worker.pipeline_stages import stages
+from stagebench.suite.worker.trainer import Arrays
+from stagebench.workloads.graph import Graph
 
 
 class Query(NamedTuple):

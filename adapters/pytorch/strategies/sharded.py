@@ -11,10 +11,10 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-from adapters.pytorch.replica import ReplicaTrainer, SharedTrainer
-from suite.worker.contract import Adam, Batch, LayerTimes, Setup, Unsupported
-from suite.worker.trainer import Arrays, Notes
-from workloads.graph import Graph, size
+from stagebench.adapters.pytorch.replica import ReplicaTrainer, SharedTrainer
+from stagebench.suite.worker.contract import Adam, Batch, LayerTimes, Setup, Unsupported
+from stagebench.suite.worker.trainer import Arrays, Notes
+from stagebench.workloads.graph import Graph, size
 
 GROUP = 8 << 20  # bytes of parameters that travel together, or a single layer's that has more
 

@@ -10,10 +10,10 @@ with warnings.catch_warnings():
     warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
-from adapters.pytorch.optimisers import arguments, groups
-from adapters.pytorch.strategies.ddp import DDP
-from suite.worker.contract import Batch
-from suite.worker.trainer import Notes
+from stagebench.adapters.pytorch.optimisers import arguments, groups
+from stagebench.adapters.pytorch.strategies.ddp import DDP
+from stagebench.suite.worker.contract import Batch
+from stagebench.suite.worker.trainer import Notes
 
 
 class Zero1(DDP):

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Tuple
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from workloads import graph
+from stagebench.workloads import graph
 
 Array = np.ndarray
 Inputs = List[Array]

@@ -4,8 +4,8 @@ from typing import Tuple
 
 import numpy as np
 
-from adapters.reference.layers.base import Array, Inputs, Kept, Layer, Windows
-from suite.worker.contract import dropout_seed
+from stagebench.adapters.reference.layers.base import Array, Inputs, Kept, Layer, Windows
+from stagebench.suite.worker.contract import dropout_seed
 
 
 class Relu(Layer):

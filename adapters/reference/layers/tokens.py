@@ -5,7 +5,7 @@ from typing import Tuple
 
 import numpy as np
 
-from adapters.reference.layers.base import Array, Inputs, Kept, Layer, Shape
+from stagebench.adapters.reference.layers.base import Array, Inputs, Kept, Layer, Shape
 
 
 class Tokens(Layer):

@@ -4,7 +4,7 @@ from typing import Tuple
 
 import numpy as np
 
-from adapters.reference.layers.base import Array, Inputs, Kept, Layer, Shape, Windows
+from stagebench.adapters.reference.layers.base import Array, Inputs, Kept, Layer, Shape, Windows
 
 
 class Convolution(Layer):

@@ -16,16 +16,16 @@ from typing import Any, Callable, Deque, Dict, List, Tuple
 import numpy as np
 import tensorflow as tf
 
-from adapters.tensorflow import machine
-from adapters.tensorflow.base import DeviceBatch, TensorFlowTrainer, concatenated, split
-from adapters.tensorflow.comm import Member
-from adapters.tensorflow.lower import Inputs, Labels, Tensor, Variable
-from adapters.tensorflow.net import COUNT, Net, compiled
-from adapters.tensorflow.optimisers import Tensors, states, updating, with_end
-from adapters.tensorflow.strategies.parameter_server import described, server_of_each
-from suite.worker.contract import LayerTimes, Setup, Unsupported
-from suite.worker.staleness import Staleness
-from suite.worker.trainer import Arrays, Notes
+from stagebench.adapters.tensorflow import machine
+from stagebench.adapters.tensorflow.base import DeviceBatch, TensorFlowTrainer, concatenated, split
+from stagebench.adapters.tensorflow.comm import Member
+from stagebench.adapters.tensorflow.lower import Inputs, Labels, Tensor, Variable
+from stagebench.adapters.tensorflow.net import COUNT, Net, compiled
+from stagebench.adapters.tensorflow.optimisers import Tensors, states, updating, with_end
+from stagebench.adapters.tensorflow.strategies.parameter_server import described, server_of_each
+from stagebench.suite.worker.contract import LayerTimes, Setup, Unsupported
+from stagebench.suite.worker.staleness import Staleness
+from stagebench.suite.worker.trainer import Arrays, Notes
 
 
 class Coordinator(TensorFlowTrainer):

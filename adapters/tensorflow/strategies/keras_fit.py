@@ -16,13 +16,13 @@ import numpy as np
 import tensorflow as tf
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
-from adapters.tensorflow.input import TensorReader, input_reader, mapped, refusal
-from adapters.tensorflow.lower import Inputs, Labels
-from adapters.tensorflow.optimisers import adam, adam_rate, number
-from adapters.tensorflow.strategies.mirrored import Mirrored, replica_of
-from suite.worker.contract import Adam, Batch, LayerTimes, Setup, decay_of
-from suite.worker.threaded import Reader
-from suite.worker.trainer import Notes
+from stagebench.adapters.tensorflow.input import TensorReader, input_reader, mapped, refusal
+from stagebench.adapters.tensorflow.lower import Inputs, Labels
+from stagebench.adapters.tensorflow.optimisers import adam, adam_rate, number
+from stagebench.adapters.tensorflow.strategies.mirrored import Mirrored, replica_of
+from stagebench.suite.worker.contract import Adam, Batch, LayerTimes, Setup, decay_of
+from stagebench.suite.worker.threaded import Reader
+from stagebench.suite.worker.trainer import Notes
 
 Fed = Any  # a DeviceBatch, or the TensorReader whose next batch the step takes itself
 

@@ -5,11 +5,11 @@ from typing import Any, Callable, Dict, List, Optional
 
 import tensorflow as tf
 
-from adapters.tensorflow.comm import WorkerGroup
-from adapters.tensorflow.optimisers import Tensors
-from adapters.tensorflow.replicas import Replicas
-from suite.worker.contract import Setup, chosen
-from suite.worker.trainer import Notes
+from stagebench.adapters.tensorflow.comm import WorkerGroup
+from stagebench.adapters.tensorflow.optimisers import Tensors
+from stagebench.adapters.tensorflow.replicas import Replicas
+from stagebench.suite.worker.contract import Setup, chosen
+from stagebench.suite.worker.trainer import Notes
 
 # The class that exchanges, and its transport by kind of device, by the knob `cross_device`.
 CROSS_DEVICE: Dict[str, Any] = {

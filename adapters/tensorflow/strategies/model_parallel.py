@@ -6,15 +6,15 @@ from typing import Any, Dict, List, Optional, Tuple
 import numpy as np
 import tensorflow as tf
 
-from adapters.tensorflow import machine
-from adapters.tensorflow.base import DeviceBatch, TensorFlowTrainer, concatenated
-from adapters.tensorflow.lower import Inputs
-from adapters.tensorflow.net import COUNT, compiled, compiled_if
-from adapters.tensorflow.optimisers import Tensors, states, updating
-from adapters.tensorflow.stages import Pipeline, StageNet, differentiated, mean
-from suite.worker.contract import LayerTimes, Setup, Unsupported
-from suite.worker.pipeline_stages import exchanged_bytes, stages
-from suite.worker.trainer import Arrays, Notes
+from stagebench.adapters.tensorflow import machine
+from stagebench.adapters.tensorflow.base import DeviceBatch, TensorFlowTrainer, concatenated
+from stagebench.adapters.tensorflow.lower import Inputs
+from stagebench.adapters.tensorflow.net import COUNT, compiled, compiled_if
+from stagebench.adapters.tensorflow.optimisers import Tensors, states, updating
+from stagebench.adapters.tensorflow.stages import Pipeline, StageNet, differentiated, mean
+from stagebench.suite.worker.contract import LayerTimes, Setup, Unsupported
+from stagebench.suite.worker.pipeline_stages import exchanged_bytes, stages
+from stagebench.suite.worker.trainer import Arrays, Notes
 
 
 class ModelParallel(TensorFlowTrainer):

@@ -2,17 +2,17 @@
 
 import tensorflow as tf
 
-from adapters.tensorflow import machine
-from adapters.tensorflow.inference import TensorFlowPredictor
-from adapters.tensorflow.lower import Inputs, Tensor
-from adapters.tensorflow.net import compiled
-from adapters.tensorflow.stages import StageNet
-from adapters.tensorflow.strategies.model_parallel import through
-from suite.worker.contract import Joined
-from suite.worker.member import Notes
-from suite.worker.pipeline_stages import stages
-from suite.worker.trainer import Arrays
-from workloads.graph import Graph
+from stagebench.adapters.tensorflow import machine
+from stagebench.adapters.tensorflow.inference import TensorFlowPredictor
+from stagebench.adapters.tensorflow.lower import Inputs, Tensor
+from stagebench.adapters.tensorflow.net import compiled
+from stagebench.adapters.tensorflow.stages import StageNet
+from stagebench.adapters.tensorflow.strategies.model_parallel import through
+from stagebench.suite.worker.contract import Joined
+from stagebench.suite.worker.member import Notes
+from stagebench.suite.worker.pipeline_stages import stages
+from stagebench.suite.worker.trainer import Arrays
+from stagebench.workloads.graph import Graph
 
 
 class StagedPredictor(TensorFlowPredictor):

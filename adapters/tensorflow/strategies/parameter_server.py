@@ -13,14 +13,14 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import numpy as np
 import tensorflow as tf
 
-from adapters.tensorflow.base import DeviceBatch
-from adapters.tensorflow.comm import Member
-from adapters.tensorflow.net import compiled
-from adapters.tensorflow.optimisers import kernel_name, states, updating, with_end
-from adapters.tensorflow.replicas import Replicas
-from suite.worker.contract import Optimiser, Setup
-from suite.worker.staleness import Staleness
-from suite.worker.trainer import Arrays, Notes
+from stagebench.adapters.tensorflow.base import DeviceBatch
+from stagebench.adapters.tensorflow.comm import Member
+from stagebench.adapters.tensorflow.net import compiled
+from stagebench.adapters.tensorflow.optimisers import kernel_name, states, updating, with_end
+from stagebench.adapters.tensorflow.replicas import Replicas
+from stagebench.suite.worker.contract import Optimiser, Setup
+from stagebench.suite.worker.staleness import Staleness
+from stagebench.suite.worker.trainer import Arrays, Notes
 
 
 class ParameterServer(Replicas):

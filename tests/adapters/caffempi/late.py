@@ -3,7 +3,7 @@
 import time
 from collections import deque
 
-from adapters.caffempi.memory import Host, Pinned
+from stagebench.adapters.caffempi.memory import Host, Pinned
 
 LOOKS = 3  # until a copy is made
 

@@ -7,12 +7,12 @@ from functools import partial
 import numpy as np
 import torch
 
-from adapters.caffempi import transfer
-from adapters.caffempi.exchange import NEAR, Exchange, Pace
-from adapters.caffempi.memory import Host
-from adapters.caffempi.merge import Link, plan_for
-from adapters.caffempi.net import Group, Span
-from adapters.caffempi.transfer import Ranks
+from stagebench.adapters.caffempi import transfer
+from stagebench.adapters.caffempi.exchange import NEAR, Exchange, Pace
+from stagebench.adapters.caffempi.memory import Host
+from stagebench.adapters.caffempi.merge import Link, plan_for
+from stagebench.adapters.caffempi.net import Group, Span
+from stagebench.adapters.caffempi.transfer import Ranks
 from tests.adapters.caffempi.late import Handed, staged
 
 SPANS = [Span(0, 2500), Span(2500, 2500), Span(2500, 2516), Span(2516, 6016), Span(6016, 7000)]

@@ -9,14 +9,14 @@ import sys
 
 import numpy as np
 
-from adapters.caffempi.transfer import MPI
-from suite.worker.contract import SGD, Adam
-from suite.worker.feed import share, synthetic
+from stagebench.adapters.caffempi.transfer import MPI
+from stagebench.suite.worker.contract import SGD, Adam
+from stagebench.suite.worker.feed import share, synthetic
+from stagebench.workloads import weights
+from stagebench.workloads.networks.mnist import mnist_small
 from tests.adapters.caffempi.late import staged
 from tests.support import trainers
 from tests.support.trainers import by_strategy
-from workloads import weights
-from workloads.networks.mnist import mnist_small
 
 trainer_of = by_strategy("caffempi")
 

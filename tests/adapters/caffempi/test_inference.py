@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from adapters.caffempi.inference import CaffeMPIPredictor, predictor
-from suite.worker.queries import tensors_of
+from stagebench.adapters.caffempi.inference import CaffeMPIPredictor, predictor
+from stagebench.suite.worker.queries import tensors_of
+from stagebench.workloads import weights
+from stagebench.workloads.networks import by_name
 from tests.support import networks
 from tests.support.trainers import setup
-from workloads import weights
-from workloads.networks import by_name
 
 GRAPHS = {
     "two heads": networks.two_heads(grouped=True),

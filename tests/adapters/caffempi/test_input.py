@@ -7,13 +7,13 @@ import lmdb
 import numpy as np
 import pytest
 
-from adapters.caffempi import input as lmdb_input
-from adapters.caffempi.datum import Datum, parsed
-from adapters.caffempi.input import Database, Part
-from suite.worker.packed_set import Record, RecordSource
-from suite.worker.sources import ArraySource, FolderSource
-from suite.worker.threaded import batches_of_indices
-from suite.worker.view import View
+from stagebench.adapters.caffempi import input as lmdb_input
+from stagebench.adapters.caffempi.datum import Datum, parsed
+from stagebench.adapters.caffempi.input import Database, Part
+from stagebench.suite.worker.packed_set import Record, RecordSource
+from stagebench.suite.worker.sources import ArraySource, FolderSource
+from stagebench.suite.worker.threaded import batches_of_indices
+from stagebench.suite.worker.view import View
 from tests.adapters.alike_reading import Reading
 from tests.support import data, trainers
 from tests.support.errors import raising
@@ -32,7 +32,7 @@ def made(**changes):
 
 
 def packed(source, folder, kind, parts=2):
-    """The source as LMDB, as `suite.worker.packed_set` has it made."""
+    """The source as LMDB, as `stagebench.suite.worker.packed_set` has it made."""
     for part in range(parts):
         (folder / f"part-{part:05d}").mkdir(parents=True)
         made().pack("lmdb", (one(source, i) for i in range(part, len(source), parts)), str(folder / f"part-{part:05d}"))

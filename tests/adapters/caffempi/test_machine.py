@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from adapters.caffempi import memory
-from adapters.caffempi.input import ReadingThreads
-from adapters.caffempi.lower import attempt, lower
-from adapters.caffempi.net import Span
-from adapters.caffempi.optimisers import solver_of
-from suite.worker.contract import Adam, Unavailable
-from suite.worker.sources import ArraySource
-from suite.worker.view import View
+from stagebench.adapters.caffempi import memory
+from stagebench.adapters.caffempi.input import ReadingThreads
+from stagebench.adapters.caffempi.lower import attempt, lower
+from stagebench.adapters.caffempi.net import Span
+from stagebench.adapters.caffempi.optimisers import solver_of
+from stagebench.suite.worker.contract import Adam, Unavailable
+from stagebench.suite.worker.sources import ArraySource
+from stagebench.suite.worker.view import View
+from stagebench.workloads.networks import by_name
 from tests.support import data, networks, trainers
 from tests.support.jobs import READ_ONCE
-from workloads.networks import by_name
 
 
 @pytest.mark.skipif(memory.cuda_aware(), reason="this MPI library is CUDA-aware")

@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from adapters.caffempi.merge import Cost, fitted, group_of, merged
-from adapters.caffempi.net import Span
+from stagebench.adapters.caffempi.merge import Cost, fitted, group_of, merged
+from stagebench.adapters.caffempi.net import Span
 
 READY, SIZES = [1.0, 2.0, 3.0, 4.0], [100, 100, 100, 100]
 

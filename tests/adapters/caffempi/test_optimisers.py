@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from adapters.caffempi.net import Arena, Span
-from adapters.caffempi.optimisers import solver_of
-from suite.worker.contract import SGD, Adam
+from stagebench.adapters.caffempi.net import Arena, Span
+from stagebench.adapters.caffempi.optimisers import solver_of
+from stagebench.suite.worker.contract import SGD, Adam
+from stagebench.workloads.build import Builder
 from tests.support.proofs import updated_by_hand
-from workloads.build import Builder
 
 
 def arena():

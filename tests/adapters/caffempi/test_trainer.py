@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from suite.worker.contract import SGD, Unsupported
-from suite.worker.feed import synthetic
+from stagebench.suite.worker.contract import SGD, Unsupported
+from stagebench.suite.worker.feed import synthetic
+from stagebench.workloads import weights
+from stagebench.workloads.graph import Graph
+from stagebench.workloads.networks.mnist import mnist_small
 from tests.adapters.alike import Alike, one_step
 from tests.support import networks, proofs, trainers
 from tests.support.trainers import by_strategy
-from workloads import weights
-from workloads.graph import Graph
-from workloads.networks.mnist import mnist_small
 
 trainer_of = by_strategy("caffempi")
 
@@ -33,11 +33,11 @@ for place, names in ((torch.autograd, ("backward", "grad")), (torch.Tensor, ("ba
     for name in names:
         setattr(place, name, refuse)
 
-from suite.worker.feed import synthetic
-from suite.worker.contract import SGD
+from stagebench.suite.worker.feed import synthetic
+from stagebench.suite.worker.contract import SGD
 from tests.support.trainers import setup
-from workloads import weights
-from workloads.networks.mnist import mnist_small
+from stagebench.workloads import weights
+from stagebench.workloads.networks.mnist import mnist_small
 from tests.support.trainers import by_strategy
 
 trainer = by_strategy("caffempi")

@@ -6,9 +6,9 @@ The task `steps` takes the steps that FOLDER/steps.json names: native, staged, a
 import json
 import warnings
 
+from stagebench.workloads import weights
 from tests.support import rank, trainers
 from tests.support.trainers import by_strategy
-from workloads import weights
 
 trainer = by_strategy("cntk")
 

@@ -10,19 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adapters.cntk import imagemap, libraries
-from suite.worker import packed_set
-from suite.worker.contract import Batch, Unavailable
-from suite.worker.packed_set import RecordSource
-from suite.worker.sources import FolderSource
-from suite.worker.view import View
+from stagebench.adapters.cntk import imagemap, libraries
+from stagebench.suite.worker import packed_set
+from stagebench.suite.worker.contract import Batch, Unavailable
+from stagebench.suite.worker.packed_set import RecordSource
+from stagebench.suite.worker.sources import FolderSource
+from stagebench.suite.worker.view import View
+from stagebench.workloads import weights
+from stagebench.workloads.build import Builder
+from stagebench.workloads.catalogue import PHOTOGRAPHS, Preprocessing
 from tests.support import jobs
 from tests.support.errors import raising
 from tests.support.jobs import READ_ONCE
 from tests.support.sent import Nobody
-from workloads import weights
-from workloads.build import Builder
-from workloads.catalogue import PHOTOGRAPHS, Preprocessing
 
 Image = pytest.importorskip("PIL.Image")
 MISSING = libraries.missing()
@@ -284,7 +284,7 @@ def test_without_the_libraries_their_names_and_the_remedy_are_told(trainer, tmp_
 
 
 def test_the_figures_of_the_preprocessing_are_passed_on():
-    from adapters.cntk.input import transforms
+    from stagebench.adapters.cntk.input import transforms
 
     whole, cut = transforms(PHOTOGRAPHS, 224, random=False)
     assert (whole["width"], whole["scaleMode"], cut["cropSize"]) == (256, "crop", "224:224")

@@ -8,21 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adapters.cntk import packing as formats
-from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
-from suite.worker import packed_set
-from suite.worker.contract import Batch
-from suite.worker.packed_set import RecordSource
-from suite.worker.photographs import decoder
-from suite.worker.sources import ArraySource
-from suite.worker.view import View
+from stagebench.adapters.cntk import packing as formats
+from stagebench.adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
+from stagebench.suite.worker import packed_set
+from stagebench.suite.worker.contract import Batch
+from stagebench.suite.worker.packed_set import RecordSource
+from stagebench.suite.worker.photographs import decoder
+from stagebench.suite.worker.sources import ArraySource
+from stagebench.suite.worker.view import View
+from stagebench.workloads import weights
+from stagebench.workloads.networks import by_name
 from tests.adapters.alike_reading import Reading
 from tests.support import jobs
 from tests.support.errors import raising
 from tests.support.jobs import READ_ONCE
 from tests.support.sent import Nobody
-from workloads import weights
-from workloads.networks import by_name
 
 FORMS = ["cbf", "ctf"]
 ASKED = READ_ONCE  # what a view wants to know of a case's input

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from suite.worker.contract import SGD, Adam
+from stagebench.suite.worker.contract import SGD, Adam
 from tests.support.processes import found_by, mpi_variables, mpiexec, rank_tokens, saved_by
 
 SAMPLES = 8  # of all ranks

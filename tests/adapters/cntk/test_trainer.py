@@ -3,18 +3,18 @@
 import numpy as np
 import pytest
 
-from adapters.cntk.comm import check_launcher
-from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
-from adapters.cntk.optimisers import adam, adam_of_operations, momentum_at_any_rate
-from suite.worker.contract import SGD, Adam, Batch, Unavailable, Unsupported
-from suite.worker.feed import synthetic
+from stagebench.adapters.cntk.comm import check_launcher
+from stagebench.adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
+from stagebench.adapters.cntk.optimisers import adam, adam_of_operations, momentum_at_any_rate
+from stagebench.suite.worker.contract import SGD, Adam, Batch, Unavailable, Unsupported
+from stagebench.suite.worker.feed import synthetic
+from stagebench.workloads import weights
+from stagebench.workloads.graph import Graph
 from tests.adapters.alike import Alike
 from tests.support import trainers
 from tests.support.errors import raising
 from tests.support.networks import text, two_heads
 from tests.support.proofs import updated_by_hand
-from workloads import weights
-from workloads.graph import Graph
 
 
 def test_every_kind_of_step_shares_one_velocity(trainer):

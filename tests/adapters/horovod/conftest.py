@@ -5,7 +5,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from suite.worker.contract import SGD
+from stagebench.suite.worker.contract import SGD
 from tests.support import processes
 
 pytest.importorskip("horovod")

@@ -19,4 +19,4 @@ def trainer(setup):
     with warnings.catch_warnings():
         # MXNet uses NumPy's old names (np.bool), and warns of it at every import.
         warnings.simplefilter("ignore", DeprecationWarning)
-        return importlib.import_module(f"adapters.horovod.over_{engine()}").AllReduce(setup)
+        return importlib.import_module(f"stagebench.adapters.horovod.over_{engine()}").AllReduce(setup)

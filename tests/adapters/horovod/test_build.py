@@ -3,7 +3,7 @@
 import pytest
 from engine import engine
 
-from adapters.horovod import build
+from stagebench.adapters.horovod import build
 from tests.support.errors import raising
 
 OTHER = next(name for name in build.MODULES if name != engine())

@@ -3,13 +3,13 @@
 import pytest
 from engine import engine, trainer
 
-from suite.worker.contract import Joined, Unavailable
+from stagebench.suite.worker.contract import Joined, Unavailable
 from tests.support import trainers
 
 if engine() != "pytorch":
     pytest.skip("it has GPUs over PyTorch alone", allow_module_level=True)
 
-from adapters.horovod import over_pytorch as allreduce
+from stagebench.adapters.horovod import over_pytorch as allreduce
 
 
 @pytest.fixture

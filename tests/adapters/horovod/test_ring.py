@@ -7,7 +7,7 @@ import urllib.request
 import pytest
 from engine import trainer
 
-from adapters.horovod import ranks as ring
+from stagebench.adapters.horovod import ranks as ring
 from tests.support import trainers
 from tests.support.errors import raising
 

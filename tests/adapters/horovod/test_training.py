@@ -4,9 +4,9 @@ from functools import partial
 
 import pytest
 
-from suite.worker.contract import SGD, Adam
+from stagebench.suite.worker.contract import SGD, Adam
+from stagebench.workloads.networks import by_name
 from tests.support import processes, proofs
-from workloads.networks import by_name
 
 RULES = {"sgd": SGD(0.001, 0.9, 0.0), "adam": Adam(1e-3, 0.9, 0.999, 1e-7, 1e-3)}
 

@@ -6,12 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from adapters.jax.kernel_times import read
-from suite.worker.feed import ResidentFeed, own_synthetic
-from suite.worker.kernels import PROFILED, STAGES
-from suite.worker.passes import Passes
+from stagebench.adapters.jax.kernel_times import read
+from stagebench.suite.worker.feed import ResidentFeed, own_synthetic
+from stagebench.suite.worker.kernels import PROFILED, STAGES
+from stagebench.suite.worker.passes import Passes
+from stagebench.workloads import weights
 from tests.support import networks
-from workloads import weights
 
 
 def event(name, begin, duration, **stats):

@@ -4,12 +4,12 @@ import jax
 import numpy as np
 import pytest
 
-from adapters.jax import optimisers
-from suite.worker.contract import SGD, Adam
-from suite.worker.feed import synthetic
+from stagebench.adapters.jax import optimisers
+from stagebench.suite.worker.contract import SGD, Adam
+from stagebench.suite.worker.feed import synthetic
+from stagebench.workloads import weights
 from tests.support import trainers
 from tests.support.networks import one_convolution
-from workloads import weights
 
 RULES = [SGD(0.01, 0.9, 1e-3), Adam(1e-3, 0.9, 0.999, 1e-7, 1e-3)]
 

@@ -11,19 +11,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from adapters.jax import kernels, machine
-from adapters.jax.net import inside
-from suite.worker.contract import Unavailable, Unsupported
-from suite.worker.feed import synthetic
-from suite.worker.step_ends import StepEnds
+from stagebench.adapters.jax import kernels, machine
+from stagebench.adapters.jax.net import inside
+from stagebench.suite.worker.contract import Unavailable, Unsupported
+from stagebench.suite.worker.feed import synthetic
+from stagebench.suite.worker.step_ends import StepEnds
+from stagebench.workloads import weights
+from stagebench.workloads.networks import by_name
 from tests.adapters.alike import EVERY, Alike
 from tests.adapters.alike_reading import Reading
 from tests.support import proofs, trainers
 from tests.support.errors import raising
 from tests.support.networks import drawn, perceptron, two_heads
 from tests.support.trainers import by_strategy
-from workloads import weights
-from workloads.networks import by_name
 
 ROOT = Path(__file__).parents[3]
 
@@ -255,10 +255,10 @@ def test_more_devices_than_there_are_is_said(trainer):
 THREADS = """
 import time
 import numpy as np
-from suite.worker.feed import synthetic
+from stagebench.suite.worker.feed import synthetic
 from tests.support.trainers import setup
-from workloads import weights
-from workloads.networks.mnist import mnist_large
+from stagebench.workloads import weights
+from stagebench.workloads.networks.mnist import mnist_large
 from tests.support.trainers import by_strategy
 
 trainer = by_strategy("jax")

@@ -9,8 +9,8 @@ with warnings.catch_warnings():
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     pytest.importorskip("mxnet")
 
-from adapters.mxnet import server
-from suite.worker.contract import SGD
+from stagebench.adapters.mxnet import server
+from stagebench.suite.worker.contract import SGD
 from tests.adapters.alike import trainer_of
 from tests.support import processes
 

@@ -1,8 +1,8 @@
 """One worker of a real group; tests/support/rank.py says how it is called, and what it leaves."""
 
+from stagebench.workloads import weights
 from tests.support import rank
 from tests.support.trainers import by_strategy
-from workloads import weights
 
 trainer = by_strategy("mxnet")
 

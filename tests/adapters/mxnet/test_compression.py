@@ -4,10 +4,10 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from suite.worker.feed import synthetic
+from stagebench.suite.worker.feed import synthetic
+from stagebench.workloads import weights
+from stagebench.workloads.networks import by_name
 from tests.support import processes
-from workloads import weights
-from workloads.networks import by_name
 
 THRESHOLD = 0.02
 WORDS = "2 bits a number, threshold 0.02 of the sum over a device's samples"

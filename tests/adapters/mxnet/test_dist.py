@@ -8,12 +8,12 @@ from functools import partial
 import numpy as np
 import pytest
 
-from adapters.mxnet.server import loopback_of, numeric
-from suite.worker.contract import SGD, Adam
-from suite.worker.rendezvous import free_port
+from stagebench.adapters.mxnet.server import loopback_of, numeric
+from stagebench.suite.worker.contract import SGD, Adam
+from stagebench.suite.worker.rendezvous import free_port
+from stagebench.workloads.networks import by_name
 from tests.support import processes, proofs
 from tests.support.errors import raising
-from workloads.networks import by_name
 
 # What a ps-lite scheduler says first, in ZMTP 3.0 (https://rfc.zeromq.org/spec/23): a greeting, and its name, "ps1".
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)

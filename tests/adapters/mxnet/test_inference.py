@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 
-from adapters.mxnet.inference import MXNetPredictor, by_head
-from suite.worker.queries import tensors_of
+from stagebench.adapters.mxnet.inference import MXNetPredictor, by_head
+from stagebench.suite.worker.queries import tensors_of
+from stagebench.workloads import weights
+from stagebench.workloads.build import Builder
+from stagebench.workloads.networks import by_name
 from tests.adapters.alike import assert_queries_are_apart
 from tests.support.trainers import setup
-from workloads import weights
-from workloads.build import Builder
-from workloads.networks import by_name
 
 
 @pytest.mark.parametrize("tuning", ["default", "tuned"])

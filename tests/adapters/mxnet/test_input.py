@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from adapters.mxnet.input import shares
-from adapters.mxnet.record_files import files_of
-from suite.worker.contract import Unsupported
-from suite.worker.packed_set import RecordSource, pack
-from suite.worker.sources import FolderSource
-from suite.worker.view import View
+from stagebench.adapters.mxnet.input import shares
+from stagebench.adapters.mxnet.record_files import files_of
+from stagebench.suite.worker.contract import Unsupported
+from stagebench.suite.worker.packed_set import RecordSource, pack
+from stagebench.suite.worker.sources import FolderSource
+from stagebench.suite.worker.view import View
 from tests.adapters.alike_reading import Reading
 from tests.support import jobs, trainers
 from tests.support.errors import raising

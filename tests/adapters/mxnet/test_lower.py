@@ -3,15 +3,15 @@
 import mxnet as mx
 import pytest
 
-from adapters.mxnet.lower import Choices
-from adapters.mxnet.net import Net
-from suite.worker.contract import Unsupported
-from suite.worker.feed import synthetic
+from stagebench.adapters.mxnet.lower import Choices
+from stagebench.adapters.mxnet.net import Net
+from stagebench.suite.worker.contract import Unsupported
+from stagebench.suite.worker.feed import synthetic
+from stagebench.workloads import weights
+from stagebench.workloads.build import Builder
 from tests.support import proofs
 from tests.support.errors import raising
 from tests.support.networks import drawn, one_layer
-from workloads import weights
-from workloads.build import Builder
 
 
 def alexnets_beginning(follower):

@@ -4,13 +4,13 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from adapters.mxnet import machine
-from suite.worker.contract import Batch, Unavailable
-from suite.worker.feed import synthetic
+from stagebench.adapters.mxnet import machine
+from stagebench.suite.worker.contract import Batch, Unavailable
+from stagebench.suite.worker.feed import synthetic
+from stagebench.workloads import weights
+from stagebench.workloads.networks import by_name
 from tests.adapters.alike import RULES, Alike, one_step
 from tests.support import networks, trainers
-from workloads import weights
-from workloads.networks import by_name
 
 STORES = ["kvstore_local", "kvstore_device"]
 

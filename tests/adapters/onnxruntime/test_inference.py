@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from adapters.onnxruntime.inference import OrtPredictor
-from suite.worker.contract import Unsupported
-from suite.worker.feed import synthetic
-from suite.worker.queries import tensors_of
+from stagebench.adapters.onnxruntime.inference import OrtPredictor
+from stagebench.suite.worker.contract import Unsupported
+from stagebench.suite.worker.feed import synthetic
+from stagebench.suite.worker.queries import tensors_of
+from stagebench.workloads import weights
+from stagebench.workloads.build import Builder
 from tests.adapters.alike import assert_queries_are_apart
 from tests.support import proofs, trainers
-from workloads import weights
-from workloads.build import Builder
 
 
 def predictor_of(graph, tuning="tuned"):

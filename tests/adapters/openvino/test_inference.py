@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from adapters.openvino.inference import OpenVinoPredictor
-from suite.worker.contract import Unsupported
-from suite.worker.queries import tensors_of
+from stagebench.adapters.openvino.inference import OpenVinoPredictor
+from stagebench.suite.worker.contract import Unsupported
+from stagebench.suite.worker.queries import tensors_of
+from stagebench.workloads import weights
+from stagebench.workloads.build import Builder
 from tests.support import trainers
-from workloads import weights
-from workloads.build import Builder
 
 
 def predictor_of(graph, **asked):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from adapters.cntk import libraries, plugin
-from suite.contracts.case import Case, Placement
+from stagebench.adapters.cntk import libraries, plugin
+from stagebench.suite.contracts.case import Case, Placement
 
 PYTHON = Path(sys.executable)
 ADAPTER = plugin.CNTK()

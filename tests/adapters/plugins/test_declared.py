@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from adapters.mxnet import plugin as mxnet
-from suite.plugins import adapters
-from suite.processes import bundle
+from stagebench.adapters.mxnet import plugin as mxnet
+from stagebench.suite.plugins import adapters
+from stagebench.suite.processes import bundle
 from tests.adapters.plugins.test_refusals import case_of
 
 PYTHON, ROOT = Path(sys.executable), Path(__file__).parents[3]

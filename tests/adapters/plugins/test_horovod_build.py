@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.horovod import build
+from stagebench.adapters.horovod import build
 
 NVCC = """#!/bin/sh
 case "$*" in

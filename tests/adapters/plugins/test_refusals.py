@@ -2,13 +2,13 @@
 
 import pytest
 
-from suite.contracts import knobs as declared
-from suite.contracts.adapter import Adapter
-from suite.contracts.case import Case, Placement
-from suite.plan import checks
-from suite.plugins import adapters
-from suite.worker.case_parts import Input, Schedule
-from workloads.networks import by_name
+from stagebench.suite.contracts import knobs as declared
+from stagebench.suite.contracts.adapter import Adapter
+from stagebench.suite.contracts.case import Case, Placement
+from stagebench.suite.plan import checks
+from stagebench.suite.plugins import adapters
+from stagebench.suite.worker.case_parts import Input, Schedule
+from stagebench.workloads.networks import by_name
 
 GPU = {"device": "cuda"}
 ON_GPUS = "needs device = 'cuda'"

@@ -1,6 +1,6 @@
 """What the conformance suite is told of PyTorch: what its `unsupported` refuses, and the words of the answer."""
 
-from suite.contracts.case import Placement
+from stagebench.suite.contracts.case import Placement
 
 refusals = [
     ({"strategy": "dp"}, "it would run the whole batch on one, unsplit and without a word"),

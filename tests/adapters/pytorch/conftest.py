@@ -4,13 +4,13 @@ import pytest
 
 pytest.importorskip("torch")
 
-from suite.worker.contract import SGD, Adam
-from suite.worker.view import View
+from stagebench.suite.worker.contract import SGD, Adam
+from stagebench.suite.worker.view import View
 from tests.adapters.alike import trainer_of
 from tests.support import forked, pictures, processes, proofs
 from tests.support.jobs import READ_ONCE
 
-forked.preload("adapters.pytorch.strategies.ddp", "tests.support.rank", "torch._dynamo")
+forked.preload("stagebench.adapters.pytorch.strategies.ddp", "tests.support.rank", "torch._dynamo")
 
 RULES = {
     "sgd": SGD(0.001, 0.9, 1e-3),

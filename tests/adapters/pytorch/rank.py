@@ -7,18 +7,18 @@ from pathlib import Path
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from suite.worker.case_parts import Sampling
-from suite.worker.feed import ResidentFeed, own_synthetic
-from suite.worker.loop import BLOCK_STEPS, Loop
-from suite.worker.pass_kinds import USUAL_LOADS
-from suite.worker.passes import Passes
-from suite.worker.predictor import prove
-from suite.worker.queries import Loads, tensors_of
-from suite.worker.ranks import own_rank
-from suite.worker.typed_json import to_json
+from stagebench.suite.worker.case_parts import Sampling
+from stagebench.suite.worker.feed import ResidentFeed, own_synthetic
+from stagebench.suite.worker.loop import BLOCK_STEPS, Loop
+from stagebench.suite.worker.pass_kinds import USUAL_LOADS
+from stagebench.suite.worker.passes import Passes
+from stagebench.suite.worker.predictor import prove
+from stagebench.suite.worker.queries import Loads, tensors_of
+from stagebench.suite.worker.ranks import own_rank
+from stagebench.suite.worker.typed_json import to_json
+from stagebench.workloads import weights
 from tests.support import rank, trainers
 from tests.support.trainers import by_strategy
-from workloads import weights
 
 NAP = 0.5  # seconds that all but a pipeline's first stage sleep before a staged iteration
 STALE = 5  # updates that rank 0 makes while rank 1 waits

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 import torch
 
-from adapters.pytorch import candidates
-from adapters.pytorch.candidates import WAYS, choose, knob_of, tried
-from adapters.pytorch.lower import attempt
-from adapters.pytorch.net import Net
-from suite.worker.contract import Unsupported
+from stagebench.adapters.pytorch import candidates
+from stagebench.adapters.pytorch.candidates import WAYS, choose, knob_of, tried
+from stagebench.adapters.pytorch.lower import attempt
+from stagebench.adapters.pytorch.net import Net
+from stagebench.suite.worker.contract import Unsupported
+from stagebench.workloads import weights
+from stagebench.workloads.graph import Graph
 from tests.support import proofs
 from tests.support.errors import raising
 from tests.support.networks import drawn, one_layer, pointwise
 from tests.support.trainers import setup_with_knobs
-from workloads import weights
-from workloads.graph import Graph
 
 TUNED = setup_with_knobs(tuning="tuned")
 CODE = __file__

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from adapters.pytorch import machine
+from stagebench.adapters.pytorch import machine
 
 BATCHES = 7
 

@@ -5,9 +5,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from suite.worker.loop import BLOCK_STEPS
+from stagebench.suite.worker.loop import BLOCK_STEPS
+from stagebench.workloads.networks import by_name
 from tests.support import networks, processes, proofs
-from workloads.networks import by_name
 
 MNIST = by_name()["mnist_small"]
 

@@ -9,14 +9,14 @@ import pytest
 import torch
 from PIL import Image
 
-from adapters.pytorch import base, decoding
-from adapters.pytorch.decoding import Decoder, File, Files, decoder_on, packed
-from suite.worker.contract import Unavailable, Unsupported
-from suite.worker.sources import ArraySource, FolderSource
-from suite.worker.threaded import batches_of_indices
+from stagebench.adapters.pytorch import base, decoding
+from stagebench.adapters.pytorch.decoding import Decoder, File, Files, decoder_on, packed
+from stagebench.suite.worker.contract import Unavailable, Unsupported
+from stagebench.suite.worker.sources import ArraySource, FolderSource
+from stagebench.suite.worker.threaded import batches_of_indices
+from stagebench.workloads.graph import Graph
 from tests.support.errors import raising
 from tests.support.pictures import ODD, drawn
-from workloads.graph import Graph
 
 SHAPE = (3, 112, 112)
 CPU = torch.device("cpu")

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from adapters.pytorch.fused import Fused
-from adapters.pytorch.inference import TorchPredictor
-from suite.worker.queries import tensors_of
+from stagebench.adapters.pytorch.fused import Fused
+from stagebench.adapters.pytorch.inference import TorchPredictor
+from stagebench.suite.worker.queries import tensors_of
+from stagebench.workloads import weights
+from stagebench.workloads.build import Builder
 from tests.support import networks
 from tests.support.trainers import setup
-from workloads import weights
-from workloads.build import Builder
 
 
 def built(tail):

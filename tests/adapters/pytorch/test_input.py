@@ -10,15 +10,15 @@ import psutil
 import pytest
 import torch
 
-from adapters.pytorch.decoding import centre
-from suite.worker.photographs import Photographs
-from suite.worker.sources import FolderSource
-from suite.worker.threaded import batches_of_indices
+from stagebench.adapters.pytorch.decoding import centre
+from stagebench.suite.worker.photographs import Photographs
+from stagebench.suite.worker.sources import FolderSource
+from stagebench.suite.worker.threaded import batches_of_indices
+from stagebench.workloads.catalogue import PHOTOGRAPHS
+from stagebench.workloads.graph import Graph
 from tests.adapters.alike_reading import Reading
 from tests.support import processes
 from tests.support.pictures import ODD
-from workloads.catalogue import PHOTOGRAPHS
-from workloads.graph import Graph
 
 
 def levels(source, normalised):
@@ -58,8 +58,8 @@ def test_torchs_scaling_is_pillows(tmp_path, name):
 DYING = """
 import os, psutil
 from tests.support.trainers import by_strategy
-from suite.worker.sources import FolderSource
-from suite.worker.view import View
+from stagebench.suite.worker.sources import FolderSource
+from stagebench.suite.worker.view import View
 from tests.support import jobs, trainers
 trainer = by_strategy("pytorch")(trainers.setup(readers=2))
 trainer.start()

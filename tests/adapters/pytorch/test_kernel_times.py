@@ -5,14 +5,14 @@ import json
 
 import pytest
 
-from adapters.pytorch.kernel_times import read
-from suite.worker.contract import Unsupported
-from suite.worker.feed import ResidentFeed, own_synthetic
-from suite.worker.kernels import PROFILED, STAGES, summed
-from suite.worker.passes import Passes
+from stagebench.adapters.pytorch.kernel_times import read
+from stagebench.suite.worker.contract import Unsupported
+from stagebench.suite.worker.feed import ResidentFeed, own_synthetic
+from stagebench.suite.worker.kernels import PROFILED, STAGES, summed
+from stagebench.suite.worker.passes import Passes
+from stagebench.workloads import weights
 from tests.support import networks
 from tests.support.errors import raising
-from workloads import weights
 
 
 def event(cat, name, ts, dur, tid=1):
@@ -132,7 +132,7 @@ def test_no_trace_where_none_is_asked_for(trainer, tmp_path):
 
 
 def test_a_trace_that_is_not_understood_costs_no_measurement(trainer, monkeypatch):
-    monkeypatch.setattr("adapters.pytorch.kernel_times.read", lambda events, on_cuda: [{}["ts"]])
+    monkeypatch.setattr("stagebench.adapters.pytorch.kernel_times.read", lambda events, on_cuda: [{}["ts"]])
     with raising(Unsupported, "KeyError", "ts"):
         trainer().kernel_times(lambda within: None, "")
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from adapters.pytorch.comm import GLOO_INTERFACE
-from adapters.pytorch.servers import CALLS_INTERFACE, Clocks, Share, name_interface, shares_of
-from suite.worker.contract import SGD
+from stagebench.adapters.pytorch.comm import GLOO_INTERFACE
+from stagebench.adapters.pytorch.servers import CALLS_INTERFACE, Clocks, Share, name_interface, shares_of
+from stagebench.suite.worker.contract import SGD
 from tests.support import networks, processes, trainers
 
 LR, DECAY = 0.001, 1e-3  # as in rank.py, of SGD

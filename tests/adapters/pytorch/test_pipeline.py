@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from adapters.pytorch.input import reader_of
-from suite.worker.sources import FolderSource
-from suite.worker.view import View
+from stagebench.adapters.pytorch.input import reader_of
+from stagebench.suite.worker.sources import FolderSource
+from stagebench.suite.worker.view import View
+from stagebench.workloads.build import Builder
+from stagebench.workloads.networks.gpt import gpt
 from tests.support import networks, processes, trainers
 from tests.support.jobs import READ_ONCE
-from workloads.build import Builder
-from workloads.networks.gpt import gpt
 
 NAP = 0.5  # seconds, as in rank.py
 

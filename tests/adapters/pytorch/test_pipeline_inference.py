@@ -2,9 +2,9 @@
 
 import pytest
 
-from suite.worker.contract import SGD
+from stagebench.suite.worker.contract import SGD
+from stagebench.workloads.networks import by_name
 from tests.support import proofs
-from workloads.networks import by_name
 
 RULE = SGD(0.001, 0.9, 1e-3)
 

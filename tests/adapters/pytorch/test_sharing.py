@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from stagebench.workloads.graph import Graph
+from stagebench.workloads.networks.gpt import gpt
+from stagebench.workloads.networks.vit import vit
 from tests.support import networks, processes
-from workloads.graph import Graph
-from workloads.networks.gpt import gpt
-from workloads.networks.vit import vit
 
 NAP = 0.5  # seconds, as in rank.py
 BLOCKS = gpt("blocks", 5, 7, 8, 2, 3)

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from adapters.pytorch import machine
-from adapters.pytorch.exchange import buckets
-from adapters.pytorch.net import Net
-from adapters.pytorch.replica import put_back, state_of
-from suite.worker.contract import Unavailable, Unsupported
-from suite.worker.feed import synthetic
+from stagebench.adapters.pytorch import machine
+from stagebench.adapters.pytorch.exchange import buckets
+from stagebench.adapters.pytorch.net import Net
+from stagebench.adapters.pytorch.replica import put_back, state_of
+from stagebench.suite.worker.contract import Unavailable, Unsupported
+from stagebench.suite.worker.feed import synthetic
+from stagebench.workloads import weights
+from stagebench.workloads.build import Builder
 from tests.adapters.alike import Alike
 from tests.support import networks, proofs, trainers
 from tests.support.errors import raising
 from tests.support.trainers import by_strategy
-from workloads import weights
-from workloads.build import Builder
 
 DEVICES = ["cpu", *["cuda"] * torch.cuda.is_available()]
 FORMATS = ("contiguous", "channels_last")

@@ -6,9 +6,9 @@ import math
 import numpy as np
 import pytest
 
-from adapters.reference.lower import LAYERS, cross_entropy
+from stagebench.adapters.reference.lower import LAYERS, cross_entropy
+from stagebench.workloads.graph import Graph
 from tests.support.errors import raising
-from workloads.graph import Graph
 
 
 def lowered(kind, shape, weights=None, inputs=1, **attrs):

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from adapters.reference.lower import LAYERS, Network
-from suite.worker.feed import synthetic
-from workloads import kinds
-from workloads.graph import Graph
-from workloads.networks.gpt import gpt
-from workloads.networks.vit import vit
+from stagebench.adapters.reference.lower import LAYERS, Network
+from stagebench.suite.worker.feed import synthetic
+from stagebench.workloads import kinds
+from stagebench.workloads.graph import Graph
+from stagebench.workloads.networks.gpt import gpt
+from stagebench.workloads.networks.vit import vit
 
 H = 1e-5
 PICKED = 10  # entries of each tensor that are moved

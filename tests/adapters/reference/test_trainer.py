@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from suite.worker.contract import SGD, Adam, Unsupported
-from suite.worker.feed import share, synthetic
+from stagebench.suite.worker.contract import SGD, Adam, Unsupported
+from stagebench.suite.worker.feed import share, synthetic
+from stagebench.workloads import weights
+from stagebench.workloads.graph import Graph
 from tests.support import networks, trainers
 from tests.support.errors import raising
 from tests.support.trainers import by_strategy
-from workloads import weights
-from workloads.graph import Graph
 
 reference = by_strategy("reference")
 

@@ -2,15 +2,15 @@ import pytest
 
 pytest.importorskip("tensorflow")
 
-from adapters.tensorflow import machine
-from suite.worker.view import View
+from stagebench.adapters.tensorflow import machine
+from stagebench.suite.worker.view import View
+from stagebench.workloads import weights
+from stagebench.workloads.build import Builder
 from tests.adapters.alike import trainer_of
 from tests.adapters.tensorflow.pictures import KINDS, of, pack, photograph
 from tests.support import forked, networks, proofs
 from tests.support.jobs import READ_ONCE
 from tests.support.trainers import quick_to_compile
-from workloads import weights
-from workloads.build import Builder
 
 quick_to_compile()
 forked.preload("tensorflow")

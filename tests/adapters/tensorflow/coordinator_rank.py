@@ -4,12 +4,12 @@ import threading
 
 import numpy as np
 
-from suite.worker.contract import Batch
-from suite.worker.feed import synthetic
+from stagebench.suite.worker.contract import Batch
+from stagebench.suite.worker.feed import synthetic
+from stagebench.workloads import weights
+from stagebench.workloads.build import Builder
 from tests.support import rank
 from tests.support.trainers import by_strategy
-from workloads import weights
-from workloads.build import Builder
 
 UPDATES, STEPS = 3, 30
 

@@ -3,13 +3,13 @@
 import numpy as np
 import tensorflow as tf
 
-from suite.worker.contract import Batch
-from suite.worker.sources import ArraySource
-from suite.worker.view import View
+from stagebench.suite.worker.contract import Batch
+from stagebench.suite.worker.sources import ArraySource
+from stagebench.suite.worker.view import View
+from stagebench.workloads import weights
 from tests.support import data, rank
 from tests.support.jobs import READ_ONCE
 from tests.support.trainers import by_strategy
-from workloads import weights
 
 
 def prove_and_exchange(trainer, graph, folder):

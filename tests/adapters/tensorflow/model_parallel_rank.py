@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from adapters.tensorflow import machine
-from suite.worker.feed import synthetic
-from suite.worker.predictor import prove
+from stagebench.adapters.tensorflow import machine
+from stagebench.suite.worker.feed import synthetic
+from stagebench.suite.worker.predictor import prove
+from stagebench.workloads import weights
 from tests.support import proofs, rank, trainers
 from tests.support.trainers import by_strategy
-from workloads import weights
 
 SAMPLES = 8
 WORK = ("Conv2D", "Conv2DBackpropFilter", "Conv2DBackpropInput", "MatMul")

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from stagebench.workloads import weights
 from tests.support import rank
 from tests.support.trainers import by_strategy
-from workloads import weights
 
 STALE = 5  # updates that worker 0 makes while worker 1 waits
 

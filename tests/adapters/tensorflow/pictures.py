@@ -3,12 +3,12 @@
 import numpy as np
 from PIL import Image
 
-from suite.worker import packed_set
-from suite.worker.packed_set import RecordSource
-from suite.worker.sources import FolderSource
+from stagebench.suite.worker import packed_set
+from stagebench.suite.worker.packed_set import RecordSource
+from stagebench.suite.worker.sources import FolderSource
+from stagebench.workloads.catalogue import PHOTOGRAPHS
 from tests.support import jobs
 from tests.support.sent import Nobody
-from workloads.catalogue import PHOTOGRAPHS
 
 CROP = 32
 # What makes decoders differ: odd sides, sizes that libjpeg halves or quarters, kinds of files.

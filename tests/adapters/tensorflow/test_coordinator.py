@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from suite.worker import evidence
-from suite.worker.contract import SGD, Adam
-from suite.worker.feed import synthetic
+from stagebench.suite.worker import evidence
+from stagebench.suite.worker.contract import SGD, Adam
+from stagebench.suite.worker.feed import synthetic
+from stagebench.workloads import weights
+from stagebench.workloads.networks import by_name
 from tests.support import processes, proofs
-from workloads import weights
-from workloads.networks import by_name
 
 SERVER = Path(processes.ROOT, "adapters", "tensorflow", "server.py")
 RANK = Path(__file__).with_name("coordinator_rank.py")

@@ -1,6 +1,6 @@
 import pytest
 
-from adapters.tensorflow.inference import TensorFlowPredictor
+from stagebench.adapters.tensorflow.inference import TensorFlowPredictor
 from tests.adapters.alike import assert_queries_are_apart
 
 

@@ -13,18 +13,18 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from adapters.tensorflow import input as tfrecord
-from adapters.tensorflow import pixels
-from suite.worker.photographs import random_box
-from suite.worker.sources import ArraySource
-from suite.worker.threaded import batches_of_indices
-from suite.worker.view import InMemory, View
+from stagebench.adapters.tensorflow import input as tfrecord
+from stagebench.adapters.tensorflow import pixels
+from stagebench.suite.worker.photographs import random_box
+from stagebench.suite.worker.sources import ArraySource
+from stagebench.suite.worker.threaded import batches_of_indices
+from stagebench.suite.worker.view import InMemory, View
+from stagebench.workloads.catalogue import PHOTOGRAPHS
 from tests.adapters.alike_reading import Reading
 from tests.adapters.tensorflow.pictures import CROP, levels_apart, of, read
 from tests.support import data, processes
 from tests.support.errors import raising
 from tests.support.jobs import READ_ONCE
-from workloads.catalogue import PHOTOGRAPHS
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_arrays_come_in_order_bit_for_bit(opened, arrays, photographs, readers, 
 
 
 def test_many_positions_follow_on_one_another(opened, arrays, monkeypatch):
-    monkeypatch.setattr("adapters.tensorflow.input.POSITIONS", 8)
+    monkeypatch.setattr("stagebench.adapters.tensorflow.input.POSITIONS", 8)
     ours, view = opened(arrays, (1, 8, 8), readers=1, batch=4)
     wanted = list(itertools.islice(batches_of_indices(view, ours.setup), 60))
     assert [batch.labels.tolist() for batch in read(ours, 60)] == [[view.index(p) for p in each] for each in wanted]
@@ -192,13 +192,13 @@ def test_fewer_samples_than_ranks_are_refused(opened, arrays, packed):
 ENDING = """
 import sys
 from tests.support.trainers import by_strategy
-from suite.worker.sources import ArraySource
-from suite.worker.view import InMemory, View
+from stagebench.suite.worker.sources import ArraySource
+from stagebench.suite.worker.view import InMemory, View
 from tests.support import jobs, trainers
-from workloads import weights
-from workloads.build import Builder
-import adapters.tensorflow.input
-adapters.tensorflow.input.POSITIONS = 1
+from stagebench.workloads import weights
+from stagebench.workloads.build import Builder
+import stagebench.adapters.tensorflow.input
+stagebench.adapters.tensorflow.input.POSITIONS = 1
 trainer = by_strategy("tensorflow")(trainers.setup(readers=2))
 trainer.start()
 b = Builder("flat", (1, 8, 8), 10)

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from adapters.tensorflow import windows
-from adapters.tensorflow.lower import Style
-from adapters.tensorflow.net import COUNT, Layout, Net
+from stagebench.adapters.tensorflow import windows
+from stagebench.adapters.tensorflow.lower import Style
+from stagebench.adapters.tensorflow.net import COUNT, Layout, Net
+from stagebench.workloads.graph import Graph
 from tests.support.networks import CASES, drawn, one_layer
-from workloads.graph import Graph
 
 RNG = np.random.RandomState(3)
 

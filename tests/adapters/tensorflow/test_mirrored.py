@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from suite.worker.contract import SGD, Adam
+from stagebench.suite.worker.contract import SGD, Adam
+from stagebench.workloads.networks import by_name
 from tests.support import processes, proofs
-from workloads.networks import by_name
 
 WORKLOAD = by_name()["mnist_small"]
 PLAIN, ADAM = SGD(0.001, 0.9, 0.0), Adam(1e-3, 0.9, 0.999, 1e-7, 1e-4)

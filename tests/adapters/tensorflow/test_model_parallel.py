@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adapters.tensorflow.stages import Pipeline
-from suite.worker.pipeline_stages import stages
+from stagebench.adapters.tensorflow.stages import Pipeline
+from stagebench.suite.worker.pipeline_stages import stages
 from tests.support import processes, proofs
 
 

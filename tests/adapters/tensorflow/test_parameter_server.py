@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adapters.tensorflow.strategies.parameter_server import server_of_each
-from suite.worker.contract import SGD, Adam
+from stagebench.adapters.tensorflow.strategies.parameter_server import server_of_each
+from stagebench.suite.worker.contract import SGD, Adam
+from stagebench.workloads.networks import by_name
 from tests.support import processes, proofs
-from workloads.networks import by_name
 
 SERVER = Path(processes.ROOT, "adapters", "tensorflow", "server.py")
 RANK = Path(__file__).with_name("parameter_server_rank.py")

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from adapters.tensorflow import machine
-from suite.worker.contract import Unsupported
-from suite.worker.feed import synthetic
+from stagebench.adapters.tensorflow import machine
+from stagebench.suite.worker.contract import Unsupported
+from stagebench.suite.worker.feed import synthetic
+from stagebench.workloads import weights
+from stagebench.workloads.networks import by_name
 from tests.adapters.alike import RULES, Alike
 from tests.support import proofs, trainers
-from workloads import weights
-from workloads.networks import by_name
 
 VARIANTS = [
     {"tuning": "default"},

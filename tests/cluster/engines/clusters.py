@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import psutil
 
-from suite.processes.query import inherited
-from suite.worker.rendezvous import free_port
+from stagebench.suite.processes.query import inherited
+from stagebench.suite.worker.rendezvous import free_port
 
 CORES = 2  # of a node
 READY = 240.0  # seconds, on a busy machine

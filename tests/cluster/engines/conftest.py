@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 
-from cluster.gang.ray_launcher import Ray
-from cluster.gang.spark_launcher import Spark
+from stagebench.cluster.gang.ray_launcher import Ray
+from stagebench.cluster.gang.spark_launcher import Spark
 from tests.cluster.engines import clusters
 
 ENGINES = {"spark": (Spark, "pyspark", clusters.spark), "ray": (Ray, "ray", clusters.ray)}

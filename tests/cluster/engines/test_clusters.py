@@ -10,9 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from suite.contracts.case import Placement
-from suite.contracts.engine_messages import Begun
-from suite.worker.messages import Hello, Joined, of_type
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.contracts.engine_messages import Begun
+from stagebench.suite.worker.messages import Hello, Joined, of_type
 from tests.cluster.engines import clusters
 from tests.support.started import DEATHS, controller_of, running_in, wait_until
 

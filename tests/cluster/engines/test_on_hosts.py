@@ -8,15 +8,15 @@ from functools import partial
 import psutil
 import pytest
 
-from cluster.lab.build import processes
-from cluster.lab.network import switch_link
-from cluster.lab.state import entering
-from suite.results.run_folder import RunFolder
+from stagebench.cluster.lab.build import processes
+from stagebench.cluster.lab.network import switch_link
+from stagebench.cluster.lab.state import entering
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.workloads.networks.mnist import mnist_small
 from tests.cluster.engines.clusters import Node
 from tests.cluster.engines.conftest import ENGINES
 from tests.support import plans
 from tests.support.started import wait_until
-from workloads.networks.mnist import mnist_small
 
 DAEMON = re.compile(r"deploy\.worker\.Worker|raylet/raylet")
 
@@ -86,7 +86,7 @@ def test_a_node_that_is_lost_ends_the_case_in_time_and_nothing_is_left(
     hosts = laboratory.layout.hosts
     (tmp_path / "plan.toml").write_text(plan(hosts, seconds=600.0))
     options = ("--launcher", engine, "--python", f"pytorch={pytorch}", "--no-proofs", "-o", "run", "--json")
-    tokens, own = head_node(sys.executable, "-m", "suite.cli", "run", "plan.toml", *options)
+    tokens, own = head_node(sys.executable, "-m", "stagebench.suite.cli", "run", "plan.toml", *options)
     with subprocess.Popen(tokens, env={**own, **variables}, cwd=tmp_path, stdout=subprocess.DEVNULL) as command:
         try:
             wait_until(lambda: any('"progress"' in log.read_text() for log in tmp_path.rglob("rank-1.jsonl")), 180)

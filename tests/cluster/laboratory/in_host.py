@@ -4,11 +4,11 @@ import json
 import sys
 from pathlib import Path
 
-from cluster.ssh import Ssh
-from suite.contracts.case import Placement
-from suite.contracts.launcher import Request
-from suite.processes.attempt import Limits, run
-from suite.worker.messages import Hello, Joined, of_type
+from stagebench.cluster.ssh import Ssh
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.contracts.launcher import Request
+from stagebench.suite.processes.attempt import Limits, run
+from stagebench.suite.worker.messages import Hello, Joined, of_type
 
 
 def main(asked):

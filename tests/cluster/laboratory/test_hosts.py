@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from cluster.dialects import DIALECTS
-from cluster.lab.build import end, processes
-from cluster.lab.network import switch_link, wire
-from cluster.lab.state import entering
-from cluster.logins import AGENT
-from cluster.mpiexec import Mpiexec
-from suite.contracts.case import Placement
-from suite.errors import RequestError
-from suite.processes.placement_check import RankReport, hosts_problem
-from suite.worker.messages import Hello, Progress, of_type
-from suite.worker.rendezvous import free_port
+from stagebench.cluster.dialects import DIALECTS
+from stagebench.cluster.lab.build import end, processes
+from stagebench.cluster.lab.network import switch_link, wire
+from stagebench.cluster.lab.state import entering
+from stagebench.cluster.logins import AGENT
+from stagebench.cluster.mpiexec import Mpiexec
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.errors import RequestError
+from stagebench.suite.processes.placement_check import RankReport, hosts_problem
+from stagebench.suite.worker.messages import Hello, Progress, of_type
+from stagebench.suite.worker.rendezvous import free_port
+from stagebench.workloads.networks.mnist import mnist_small
 from tests.support.errors import raising
 from tests.support.started import wait_until
-from workloads.networks.mnist import mnist_small
 
 
 @pytest.fixture
@@ -175,8 +175,8 @@ def test_a_folder_that_an_engine_takes_apart_is_refused(laboratory, real, job, o
 CHECKOUT = Path(__file__).parents[3]
 RANK = """
 import os, sys
-from adapters.pytorch.comm import ProcessGroup
-from suite.worker.contract import SGD, Setup
+from stagebench.adapters.pytorch.comm import ProcessGroup
+from stagebench.suite.worker.contract import SGD, Setup
 rank, rule = int(sys.argv[1]), SGD(0.0, 0.0, 0.0)
 group = ProcessGroup(Setup(rank, 2, 0, "ddp", "cpu", 1, 1, "float32", "default", {}, rule, 1, 0))
 print(group.maximum(rank + 0.5), os.environ["GLOO_SOCKET_IFNAME"])

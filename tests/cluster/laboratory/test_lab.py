@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from cluster.lab import build, network
-from cluster.lab.build import processes
-from cluster.lab.network import NETWORK, Layout, bits, checked_layout, switch_link, wire
-from cluster.lab.state import SETTING, State, entering, environment, folder, load
-from suite.errors import RequestError, Unavailable
+from stagebench.cluster.lab import build, network
+from stagebench.cluster.lab.build import processes
+from stagebench.cluster.lab.network import NETWORK, Layout, bits, checked_layout, switch_link, wire
+from stagebench.cluster.lab.state import SETTING, State, entering, environment, folder, load
+from stagebench.suite.errors import RequestError, Unavailable
 from tests.support.errors import raising
 
 # --- values --------------------------------------------------------------------
@@ -214,7 +214,7 @@ def left_of(state):
 # --- the commands --------------------------------------------------------------
 
 
-COMMAND = [sys.executable, "-m", "suite.cli", "lab"]
+COMMAND = [sys.executable, "-m", "stagebench.suite.cli", "lab"]
 
 
 def lab(*words, env):

@@ -7,15 +7,15 @@ import sys
 
 import pytest
 
-from cluster.lab.build import processes
-from cluster.lab.network import switch_link
-from cluster.logins import AGENT
-from suite.results.records import COMM
-from suite.results.run_folder import RunFolder
-from suite.worker.messages import ExchangeTimes
+from stagebench.cluster.lab.build import processes
+from stagebench.cluster.lab.network import switch_link
+from stagebench.cluster.logins import AGENT
+from stagebench.suite.results.records import COMM
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.worker.messages import ExchangeTimes
+from stagebench.workloads.networks.mnist import mnist_small
 from tests.support import plans
 from tests.support.started import wait_until
-from workloads.networks.mnist import mnist_small
 
 PLAN = plans.brief(
     {"batch": 2, "knobs": {"dies": 1, "signal": "SIGKILL"}},
@@ -66,7 +66,15 @@ def test_communication_that_kept_off_the_wire_is_no_number(laboratory, real, hea
     (tmp_path / "agent").chmod(0o755)
     words = ("comm", "--backend", "mpi4py-mpich", "--op", "all-reduce", "--sizes", "4K:1M", "--seconds", "0.05")
     tokens, variables = head_node(
-        sys.executable, "-m", "suite.cli", *words, "--hosts", ",".join(laboratory.layout.hosts), "-o", "run", "--json"
+        sys.executable,
+        "-m",
+        "stagebench.suite.cli",
+        *words,
+        "--hosts",
+        ",".join(laboratory.layout.hosts),
+        "-o",
+        "run",
+        "--json",
     )
     if shared:
         tokens = [token for token in tokens if not token.startswith("--ipc=")]
@@ -90,7 +98,7 @@ def test_a_link_cut_under_gloo_is_a_case_that_ends_in_time_and_the_next_goes_on(
     hosts = laboratory.layout.hosts
     (tmp_path / "plan.toml").write_text(plans.brief({"batch": [2, 4]}, sampling={"seconds": 3.0}, **CUT))
     options = ("--hosts", ",".join(hosts), "--python", f"pytorch={pytorch}", "--no-proofs", "-o", "run", "--json")
-    tokens, variables = head_node(sys.executable, "-m", "suite.cli", "run", "plan.toml", *options)
+    tokens, variables = head_node(sys.executable, "-m", "stagebench.suite.cli", "run", "plan.toml", *options)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
 
     def in_step():

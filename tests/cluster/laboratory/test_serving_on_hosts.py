@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from cluster.lab.build import processes
-from suite.results.run_folder import RunFolder
-from suite.worker.haproxy import haproxy
-from suite.worker.messages import PARTS_BEHIND
+from stagebench.cluster.lab.build import processes
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.worker.haproxy import haproxy
+from stagebench.suite.worker.messages import PARTS_BEHIND
 from tests.support import plans
 from tests.support.started import wait_until
 
@@ -27,7 +27,7 @@ def served(request, laboratory, environment_of, head_node, tmp_path):
         plans.brief({"nodes": 2, "launcher": "ssh", **asked}, sampling=sampling, **SERVED)
     )
     options = ("--hosts", hosts, "--python", f"mosec={mosec}", "--no-proofs", "-o", "run", "--json")
-    tokens, variables = head_node(sys.executable, "-m", "suite.cli", "run", "plan.toml", *options)
+    tokens, variables = head_node(sys.executable, "-m", "stagebench.suite.cli", "run", "plan.toml", *options)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(tokens, env=variables, cwd=tmp_path, **pipes) as command:
         yield command

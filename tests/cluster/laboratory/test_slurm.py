@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from cluster.dialects import DIALECTS
-from cluster.mpiexec import Mpiexec
-from cluster.slurm import launcher as slurm_launcher
-from cluster.slurm.launcher import PMI as MPI_TYPE
-from cluster.slurm.launcher import Slurm
-from cluster.slurm.private import Node, Private, missing
-from cluster.slurm.script import SETTING
-from suite.contracts.case import Placement
-from suite.contracts.engine_messages import FILE, Begun
-from suite.errors import Unavailable
-from suite.worker.messages import Hello, Joined, of_type
+from stagebench.cluster.dialects import DIALECTS
+from stagebench.cluster.mpiexec import Mpiexec
+from stagebench.cluster.slurm import launcher as slurm_launcher
+from stagebench.cluster.slurm.launcher import PMI as MPI_TYPE
+from stagebench.cluster.slurm.launcher import Slurm
+from stagebench.cluster.slurm.private import Node, Private, missing
+from stagebench.cluster.slurm.script import SETTING
+from stagebench.suite.contracts.case import Placement
+from stagebench.suite.contracts.engine_messages import FILE, Begun
+from stagebench.suite.errors import Unavailable
+from stagebench.suite.worker.messages import Hello, Joined, of_type
 from tests.support.errors import raising
 from tests.support.memory import small_group
 from tests.support.started import CHECKOUT, DEATHS, broke_in_mpi_init, controller, controller_of, running_in, wait_until

@@ -10,11 +10,11 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from cluster.lab.build import processes
-from cluster.lab.state import entering
-from cluster.slurm.private import Node, missing
-from suite.results.run_folder import RunFolder
-from suite.worker.job import decode
+from stagebench.cluster.lab.build import processes
+from stagebench.cluster.lab.state import entering
+from stagebench.cluster.slurm.private import Node, missing
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.worker.job import decode
 from tests.support import plans
 from tests.support.started import broke_in_mpi_init
 

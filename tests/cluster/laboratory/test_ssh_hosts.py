@@ -12,11 +12,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cluster.lab import build, network
-from cluster.lab.build import processes
-from cluster.lab.state import entering, environment
-from cluster.logins import AGENT
-from suite.contracts.case import Placement
+from stagebench.cluster.lab import build, network
+from stagebench.cluster.lab.build import processes
+from stagebench.cluster.lab.state import entering, environment
+from stagebench.cluster.logins import AGENT
+from stagebench.suite.contracts.case import Placement
 from tests.support.started import wait_until
 
 HERE = Path(sys.executable)
@@ -90,7 +90,7 @@ def test_hosts_whose_own_names_mean_themselves_alone_meet_all_the_same(laborator
 
 def test_the_interface_is_the_one_that_leads_there(laboratory):
     first, second = laboratory.layout.hosts
-    ask = "import sys; from suite.worker.rendezvous import *; print(interface_of(address_towards(sys.argv[1])))"
+    ask = "import sys; from stagebench.suite.worker.rendezvous import *; print(interface_of(address_towards(sys.argv[1])))"
     for host in (first, second):  # to itself as to the other
         tokens = [sys.executable, "-c", ask, laboratory.layout.address(first)]
         place = {**os.environ, "PYTHONPATH": str(CHECKOUT)}

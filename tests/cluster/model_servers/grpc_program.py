@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 from tritonclient.grpc.service_pb2 import ModelInferRequest, ModelInferResponse
 
-from suite.worker.shared_answers import Answers, served
+from stagebench.suite.worker.shared_answers import Answers, served
 
 TOLD, FAULT = served(), os.environ["FAULT"]
 CODES = {

@@ -9,7 +9,7 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from suite.worker.shared_answers import Answers, served
+from stagebench.suite.worker.shared_answers import Answers, served
 
 TOLD, FAULT = served(), os.environ.get("FAULT", "")
 STATUSES = {"refuses": 429, "gives up": 504, "fails": 500}

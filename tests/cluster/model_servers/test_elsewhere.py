@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from adapters.reference.inference import ReferencePredictor
-from suite.cli import app
-from suite.plugins import graph_of, model_servers, workloads
-from suite.processes.launch import started
-from suite.worker.arrivals import Asked
-from suite.worker.asking import ServerEnded
-from suite.worker.case_parts import Serving
-from suite.worker.contract import Unavailable
-from suite.worker.elsewhere import Elsewhere
-from suite.worker.feed import synthetic
-from suite.worker.queries import tensors_of
+from stagebench.adapters.reference.inference import ReferencePredictor
+from stagebench.suite.cli import app
+from stagebench.suite.plugins import graph_of, model_servers, workloads
+from stagebench.suite.processes.launch import started
+from stagebench.suite.worker.arrivals import Asked
+from stagebench.suite.worker.asking import ServerEnded
+from stagebench.suite.worker.case_parts import Serving
+from stagebench.suite.worker.contract import Unavailable
+from stagebench.suite.worker.elsewhere import Elsewhere
+from stagebench.suite.worker.feed import synthetic
+from stagebench.suite.worker.queries import tensors_of
+from stagebench.workloads import weights
 from tests.support.errors import raising
 from tests.support.trainers import setup
-from workloads import weights
 
 PROGRAM = Path(__file__).with_name("elsewhere_program.py")
 PATHS = {"tensorflow-serving": "/v1/models/net", "sagemaker": "", "open-inference": "/v2/models/net", "raw": "/numbers"}

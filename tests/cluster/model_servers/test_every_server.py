@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from suite.errors import Unavailable
-from suite.plugins import model_servers
-from suite.processes.launch import started
-from suite.worker.arrivals import Asked
-from suite.worker.case_parts import Serving
-from suite.worker.model_server import Behind
+from stagebench.suite.errors import Unavailable
+from stagebench.suite.plugins import model_servers
+from stagebench.suite.processes.launch import started
+from stagebench.suite.worker.arrivals import Asked
+from stagebench.suite.worker.case_parts import Serving
+from stagebench.suite.worker.model_server import Behind
 from tests.support.echo import SAMPLES, echo
 from tests.support.started import running_in
 

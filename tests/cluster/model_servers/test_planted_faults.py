@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from suite.worker import model_server
-from suite.worker.arrivals import Asked
-from suite.worker.asking import ServerEnded
-from suite.worker.case_parts import Serving
-from suite.worker.generator import Precise
-from suite.worker.job import ModelServer
-from suite.worker.messages import PARTS_BEHIND
-from suite.worker.model_server import Behind
+from stagebench.suite.worker import model_server
+from stagebench.suite.worker.arrivals import Asked
+from stagebench.suite.worker.asking import ServerEnded
+from stagebench.suite.worker.case_parts import Serving
+from stagebench.suite.worker.generator import Precise
+from stagebench.suite.worker.job import ModelServer
+from stagebench.suite.worker.messages import PARTS_BEHIND
+from stagebench.suite.worker.model_server import Behind
 from tests.support.echo import SAMPLES, echo
 from tests.support.errors import raising
 from tests.support.started import running_in

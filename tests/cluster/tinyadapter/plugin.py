@@ -1,8 +1,8 @@
 """The controller's side of an adapter that only meets its ranks: launchers are tested with it."""
 
-from suite.contracts.adapter import Adapter, Capabilities, Strategy
-from suite.contracts.hooks import hookimpl
-from suite.contracts.knobs import Knob
+from stagebench.suite.contracts.adapter import Adapter, Capabilities, Strategy
+from stagebench.suite.contracts.hooks import hookimpl
+from stagebench.suite.contracts.knobs import Knob
 
 TRAINER = "tinyadapter.worker:TinyTrainer"
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from suite.worker.contract import Joined
-from suite.worker.meeting import Meeting
-from suite.worker.trainer import Trainer
-from workloads.graph import Graph
+from stagebench.suite.worker.contract import Joined
+from stagebench.suite.worker.meeting import Meeting
+from stagebench.suite.worker.trainer import Trainer
+from stagebench.workloads.graph import Graph
 
 
 class TinyTrainer(Trainer):

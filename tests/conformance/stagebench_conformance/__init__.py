@@ -11,13 +11,13 @@ Needs stagebench with its extra `conformance`; the adapter must be registered (i
 framework's environment is not there, what needs it fails, with the remedy; with `where_missing = "skip"` it is skipped.
 """
 
+from stagebench.suite.proofs.every_adapter import probe_graph
 from stagebench_conformance.base import Conformance
 from stagebench_conformance.communicating import Communicating
 from stagebench_conformance.declared import Declared
 from stagebench_conformance.faults import Faults
 from stagebench_conformance.measured import Measured
 from stagebench_conformance.reading import Reading
-from suite.proofs.every_adapter import probe_graph
 
 __all__ = [
     "AdapterConformance",

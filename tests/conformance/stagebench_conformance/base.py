@@ -8,19 +8,19 @@ from typing import Any, ClassVar, Literal
 
 import pytest
 
+from stagebench.suite.contracts import knobs
+from stagebench.suite.contracts.adapter import Adapter
+from stagebench.suite.contracts.case import Case, Placement
+from stagebench.suite.contracts.launcher import usual
+from stagebench.suite.errors import Unavailable
+from stagebench.suite.plan.resolve import measurable
+from stagebench.suite.plugins import adapters, launchers
+from stagebench.suite.processes.launch import Launch
+from stagebench.suite.proofs.wanted import Wanted, cases_to_verify
+from stagebench.suite.session.cases import launch_of_case
+from stagebench.suite.worker.case_parts import Sampling
+from stagebench.suite.worker.pass_kinds import USUAL
 from stagebench_conformance import probe, warm
-from suite.contracts import knobs
-from suite.contracts.adapter import Adapter
-from suite.contracts.case import Case, Placement
-from suite.contracts.launcher import usual
-from suite.errors import Unavailable
-from suite.plan.resolve import measurable
-from suite.plugins import adapters, launchers
-from suite.processes.launch import Launch
-from suite.proofs.wanted import Wanted, cases_to_verify
-from suite.session.cases import launch_of_case
-from suite.worker.case_parts import Sampling
-from suite.worker.pass_kinds import USUAL
 
 BRIEF = Sampling(warmup_steps=5, warmup_limit=0.3, steps=3, seconds=0.1, processes=1, quick=True)
 DEVICES = 2  # of every strategy that can have several

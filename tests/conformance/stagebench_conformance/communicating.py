@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
+from stagebench.suite.analysis.links import Link, links
+from stagebench.suite.contracts.adapter import Backend
+from stagebench.suite.contracts.case import DTYPES, FLOAT32, OPERATIONS
+from stagebench.suite.errors import Unavailable
+from stagebench.suite.plan import Resolved
+from stagebench.suite.plan.collectives import Asked, Offer, collectives
+from stagebench.suite.plugins import adapters, workloads
+from stagebench.suite.results.records import COMM, About
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.session.observer import Observer
+from stagebench.suite.session.resumable import Session, Settings
 from stagebench_conformance.base import DEVICES, Conformance
-from suite.analysis.links import Link, links
-from suite.contracts.adapter import Backend
-from suite.contracts.case import DTYPES, FLOAT32, OPERATIONS
-from suite.errors import Unavailable
-from suite.plan import Resolved
-from suite.plan.collectives import Asked, Offer, collectives
-from suite.plugins import adapters, workloads
-from suite.results.records import COMM, About
-from suite.results.run_folder import RunFolder
-from suite.session.observer import Observer
-from suite.session.resumable import Session, Settings
 
 SIZES = (4, 256, 65536)  # bytes; the last one is measured beside computation, too
 TENSORS = "mnist_small"
@@ -33,7 +33,7 @@ class Communicating(Conformance):
             metafunc.parametrize("backend", found, ids=lambda backend: str(backend.name))
 
     def test_every_backend_declares_operations_and_a_strategy_that_there_are(self) -> None:
-        """Names of `suite.contracts.case.OPERATIONS`; a distributed strategy of this adapter."""
+        """Names of `stagebench.suite.contracts.case.OPERATIONS`; a distributed strategy of this adapter."""
         for backend in self.it().backends:
             assert backend.operations, f"{backend.name} declares no operation"
             assert set(backend.operations) <= set(OPERATIONS), f"{backend.name}: {', '.join(backend.operations)}"

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from stagebench.suite.contracts.adapter import Adapter
+from stagebench.suite.contracts.case import OPTIMISERS, Case, Placement
+from stagebench.suite.contracts.launcher import starters, usual
+from stagebench.suite.plan import checks
+from stagebench.suite.plugin_errors import ask
+from stagebench.suite.plugins import adapters, launchers, workloads
+from stagebench.suite.processes import bundle
+from stagebench.workloads.kinds import KINDS
 from stagebench_conformance.base import Conformance
-from suite.contracts.adapter import Adapter
-from suite.contracts.case import OPTIMISERS, Case, Placement
-from suite.contracts.launcher import starters, usual
-from suite.plan import checks
-from suite.plugin_errors import ask
-from suite.plugins import adapters, launchers, workloads
-from suite.processes import bundle
-from workloads.kinds import KINDS
 
 ABOUT_A_CASE = (
     "unsupported",
@@ -30,7 +30,7 @@ ABOUT_A_CASE = (
     "wire_share",
     "sidecars",
 )
-EVERYWHERE = {"numpy", "suite", "workloads"}  # what a bundle and its interpreter always hold
+EVERYWHERE = {"numpy", "stagebench"}  # what a bundle and its interpreter always hold
 
 
 class Declared(Conformance):
@@ -105,7 +105,7 @@ class Declared(Conformance):
             if path.suffix == ".py"
             for module in imported(path.read_text())
             if module.split(".")[0] not in allowed | set(sys.stdlib_module_names)
-            or (module.startswith("suite.") and not module.startswith("suite.worker"))
+            or (module.startswith("stagebench.suite.") and not module.startswith("stagebench.suite.worker"))
         ]
         assert not wrong, "its interpreter may not have these; an adapter names its own in `requires` or `optional`"
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from stagebench.suite.contracts.case import Case, Placement
+from stagebench.suite.contracts.hooks import hookimpl
+from stagebench.suite.contracts.launcher import Launcher, Process, Request
+from stagebench.suite.plugins import manager
 from stagebench_conformance.base import BRIEF, Conformance
 from stagebench_conformance.measured import record_of, run
-from suite.contracts.case import Case, Placement
-from suite.contracts.hooks import hookimpl
-from suite.contracts.launcher import Launcher, Process, Request
-from suite.plugins import manager
 
 SILENCE = 5.0  # seconds that a module sleeps before the watchdog gives up
 ALONE = 15.0  # and a rank that waits for its servers

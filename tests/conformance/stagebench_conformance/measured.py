@@ -9,24 +9,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stagebench.suite.contracts.case import Case
+from stagebench.suite.plan import Resolved, checks
+from stagebench.suite.plan.checks import refusal
+from stagebench.suite.plan.resolve import measurable
+from stagebench.suite.plugins import launchers, workloads
+from stagebench.suite.processes.attempt import Limits, in_one_go
+from stagebench.suite.proofs.every_adapter import TEXT, TOKENS, behaving, probed
+from stagebench.suite.proofs.make import PATIENCE, Proofs, configuration_of_proof
+from stagebench.suite.results.rank_report import Rank
+from stagebench.suite.results.records import About, Record
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.session.observer import Observer
+from stagebench.suite.session.resumable import Session, Settings
+from stagebench.suite.worker.case_parts import Training
+from stagebench.suite.worker.messages import Behaviour, HostUse, of_type
+from stagebench.suite.worker.pass_kinds import USUAL, USUAL_LOADS
 from stagebench_conformance import probe
 from stagebench_conformance.base import BRIEF, Conformance
-from suite.contracts.case import Case
-from suite.plan import Resolved, checks
-from suite.plan.checks import refusal
-from suite.plan.resolve import measurable
-from suite.plugins import launchers, workloads
-from suite.processes.attempt import Limits, in_one_go
-from suite.proofs.every_adapter import TEXT, TOKENS, behaving, probed
-from suite.proofs.make import PATIENCE, Proofs, configuration_of_proof
-from suite.results.rank_report import Rank
-from suite.results.records import About, Record
-from suite.results.run_folder import RunFolder
-from suite.session.observer import Observer
-from suite.session.resumable import Session, Settings
-from suite.worker.case_parts import Training
-from suite.worker.messages import Behaviour, HostUse, of_type
-from suite.worker.pass_kinds import USUAL, USUAL_LOADS
 
 EXCHANGING = {"compute_only", "comm_only"}
 SQUARES = Case(

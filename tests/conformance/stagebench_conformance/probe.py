@@ -1,11 +1,11 @@
 """The networks that only tests train, as workloads: the probes of every layer kind, and one of photographs."""
 
-from suite.contracts.hooks import hookimpl
-from suite.plugins import manager
-from suite.proofs.every_adapter import PROBES
-from workloads.build import Builder
-from workloads.catalogue import PHOTOGRAPHS, Optimiser, Workload
-from workloads.graph import Graph
+from stagebench.suite.contracts.hooks import hookimpl
+from stagebench.suite.plugins import manager
+from stagebench.suite.proofs.every_adapter import PROBES
+from stagebench.workloads.build import Builder
+from stagebench.workloads.catalogue import PHOTOGRAPHS, Optimiser, Workload
+from stagebench.workloads.graph import Graph
 
 PICTURES = "probe-pictures"
 

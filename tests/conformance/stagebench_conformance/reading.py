@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from stagebench.suite.data.reader_check import Check
+from stagebench.suite.plugins import workloads
 from stagebench_conformance import probe
 from stagebench_conformance.base import Conformance
-from suite.data.reader_check import Check
-from suite.plugins import workloads
 
 TURNED = Image.Exif()
 TURNED[0x0112] = 6

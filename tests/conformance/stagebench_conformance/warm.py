@@ -20,11 +20,11 @@ from typing import Any
 
 import pytest
 
+from stagebench.suite.contracts.launcher import Process, starters
+from stagebench.suite.plugins import adapters, launchers
+from stagebench.suite.processes import group as processes
+from stagebench.suite.processes.query import inherited
 from stagebench_conformance import warm_rank, warm_server
-from suite.contracts.launcher import Process, starters
-from suite.plugins import adapters, launchers
-from suite.processes import group as processes
-from suite.processes.query import inherited
 
 # Each rank's, attempt's or test's: set in the forked process, and nothing that a framework reads when it is imported.
 OWN = {"PYTEST_CURRENT_TEST", "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK"}
@@ -58,7 +58,7 @@ class Servers:
         """What is to be started: a stand-in for a program of a bundle, an engine's too; any other as it is."""
         for place, token in enumerate(process.tokens):
             bundle = bundle_of(token)
-            if bundle is not None:  # INTERPRETER -B -u PROGRAM, as `suite.processes.bundle` writes it
+            if bundle is not None:  # INTERPRETER -B -u PROGRAM, as `stagebench.suite.processes.bundle` writes it
                 engine, program = process.tokens[: place - 3], process.tokens[place - 3 :]
                 server = self._server(program[0], bundle, process.environ)
                 stand_in = (sys.executable, "-I", "-S", warm_rank.__file__, str(server.place), str(server.process.pid))

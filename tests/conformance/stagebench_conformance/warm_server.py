@@ -26,7 +26,7 @@ DESCRIPTORS = 3  # standard input, output and error
 def main(bundle: str, place: str, *modules: str) -> int:
     """Serve until nobody needs it; in a forked process: run the program, and end with its exit code."""
     sys.path[0] = bundle
-    importlib.import_module("suite.worker.main")
+    importlib.import_module("stagebench.suite.worker.main")
     for module in modules:
         importlib.import_module(module)
     share_memory()

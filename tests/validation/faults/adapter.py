@@ -3,10 +3,10 @@
 import sys
 from pathlib import Path
 
-from suite.contracts.adapter import Adapter
-from suite.contracts.case import Configuration
-from suite.contracts.hooks import hookimpl
-from suite.plugins import manager
+from stagebench.suite.contracts.adapter import Adapter
+from stagebench.suite.contracts.case import Configuration
+from stagebench.suite.contracts.hooks import hookimpl
+from stagebench.suite.plugins import manager
 
 sys.path.append(str(Path(__file__).parents[2] / "cluster"))
 

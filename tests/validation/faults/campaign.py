@@ -38,14 +38,14 @@ sys.path.insert(0, str(ROOT))
 
 import psutil  # noqa: E402 - the checkout stands first
 
-from cluster.lab import build  # noqa: E402
-from cluster.lab.build import missing  # noqa: E402
-from cluster.lab.network import NETWORK, checked_layout  # noqa: E402
-from cluster.lab.state import SETTING, State  # noqa: E402
-from cluster.slurm import private  # noqa: E402
-from suite.analysis.summary import summarise  # noqa: E402
-from suite.processes.interpreters import tox_folders  # noqa: E402
-from suite.results.run_folder import RunFolder  # noqa: E402
+from stagebench.cluster.lab import build  # noqa: E402
+from stagebench.cluster.lab.build import missing  # noqa: E402
+from stagebench.cluster.lab.network import NETWORK, checked_layout  # noqa: E402
+from stagebench.cluster.lab.state import SETTING, State  # noqa: E402
+from stagebench.cluster.slurm import private  # noqa: E402
+from stagebench.suite.analysis.summary import summarise  # noqa: E402
+from stagebench.suite.processes.interpreters import tox_folders  # noqa: E402
+from stagebench.suite.results.run_folder import RunFolder  # noqa: E402
 from tests.validation.faults import adapter, machine, witness  # noqa: E402
 from tests.validation.faults.faults import FAULTS, PATIENCE, Fault  # noqa: E402
 from tests.validation.faults.run import JOB, LAUNCHED, ONE, OVER_HOSTS, SERVED, Controller, Run  # noqa: E402

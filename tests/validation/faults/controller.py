@@ -7,8 +7,8 @@ import sys
 
 if __name__ == "__main__":
     try:
-        from suite import cli
-        from suite.session import patience
+        from stagebench.suite import cli
+        from stagebench.suite.session import patience
         from tests.validation.faults import adapter
 
         adapter.register()

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import psutil
 
-from cluster.lab.build import processes
-from cluster.lab.network import switch_link
-from cluster.slurm import follow as follower
+from stagebench.cluster.lab.build import processes
+from stagebench.cluster.lab.network import switch_link
+from stagebench.cluster.slurm import follow as follower
 from tests.validation.faults import machine
 from tests.validation.faults.run import JOB, LAUNCHED, OVER_HOSTS, ROOT, SERVED, Controller, Run, rank_of
 from tests.validation.faults.witness import Processes, works

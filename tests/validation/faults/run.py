@@ -11,9 +11,9 @@ from pathlib import Path
 
 import psutil
 
-from cluster.lab.state import State, entering, environment
-from suite.results.records import Record
-from suite.results.run_folder import RunFolder
+from stagebench.cluster.lab.state import State, entering, environment
+from stagebench.suite.results.records import Record
+from stagebench.suite.results.run_folder import RunFolder
 from tests.validation.faults.machine import Group
 from tests.validation.faults.witness import Processes, Records, descendants
 

@@ -11,8 +11,8 @@ import numpy as np
 from hypothesis import strategies as st
 from PIL import Image
 
-from suite.results.stored import sealed
-from suite.worker import array_files
+from stagebench.suite.results.stored import sealed
+from stagebench.suite.worker import array_files
 
 ODD: Any = st.one_of(
     st.none(),

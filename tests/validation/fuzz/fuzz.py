@@ -32,8 +32,8 @@ sys.dont_write_bytecode = True
 
 from hypothesis import HealthCheck, Phase, given, seed, settings  # noqa: E402 - the checkout stands first
 
-from suite.cli import LONG_WORD  # noqa: E402
-from suite.errors import StagebenchError  # noqa: E402
+from stagebench.suite.cli import LONG_WORD  # noqa: E402
+from stagebench.suite.errors import StagebenchError  # noqa: E402
 from tests.support.memory import little_memory  # noqa: E402
 from tests.validation.fuzz.border import Crossed, border  # noqa: E402
 from tests.validation.fuzz.targets import TARGETS  # noqa: E402

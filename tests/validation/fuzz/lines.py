@@ -12,7 +12,7 @@ from typing import Any, get_args
 import typer
 from hypothesis import strategies as st
 
-from suite.cli import app
+from stagebench.suite.cli import app
 from tests.validation.fuzz.world import FIXTURES, copied, world
 
 HOSTILE = ("", " ", "-1", "0", "1e999", "nan", "inf", "9" * 400, "..", "/", "~nobody/x", "a" * 5000, "é\u202e\x1b[31m",

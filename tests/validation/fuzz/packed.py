@@ -18,18 +18,18 @@ from zlib import crc32
 import numpy as np
 from hypothesis import strategies as st
 
-from adapters.caffempi import datum
-from adapters.cntk import imagemap, packing
-from adapters.cntk.plugin import FORMATS
-from adapters.mxnet import record_files
-from suite.data import pack, sets
-from suite.data.make import Photographs, photographs
-from suite.data.sets import SETS, Marker, Recipe, made
-from suite.errors import StagebenchError
-from suite.plugins import workloads
-from suite.worker.packed_set import FORMAT, Part, Record, RecordSource, Skipped, files_of
-from suite.worker.packed_set import Marker as Packed
-from suite.worker.typed_json import store
+from stagebench.adapters.caffempi import datum
+from stagebench.adapters.cntk import imagemap, packing
+from stagebench.adapters.cntk.plugin import FORMATS
+from stagebench.adapters.mxnet import record_files
+from stagebench.suite.data import pack, sets
+from stagebench.suite.data.make import Photographs, photographs
+from stagebench.suite.data.sets import SETS, Marker, Recipe, made
+from stagebench.suite.errors import StagebenchError
+from stagebench.suite.plugins import workloads
+from stagebench.suite.worker.packed_set import FORMAT, Part, Record, RecordSource, Skipped, files_of
+from stagebench.suite.worker.packed_set import Marker as Packed
+from stagebench.suite.worker.typed_json import store
 from tests.validation.fuzz.broken import IMAGES, broken_bytes, broken_json, image, of_another_kind
 
 SET = "/SET/"  # stands for the set's folder where files name others

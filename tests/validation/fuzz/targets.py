@@ -18,24 +18,24 @@ import numpy as np
 import typer
 from hypothesis import strategies as st
 
-from adapters.cntk import imagemap
-from suite.analysis.summary import summarise
-from suite.cli import app
-from suite.errors import StagebenchError
-from suite.plan import networks
-from suite.plan.read import load, ready_made
-from suite.plan.resolve import resolve
-from suite.plugins import adapters, launchers, workloads
-from suite.predict.scenario import by_arithmetic
-from suite.results.run_folder import RunFolder
-from suite.worker import array_files
-from suite.worker.image_folder import listed, of_a_system
-from suite.worker.photographs import Photographs, common, shrunk
+from stagebench.adapters.cntk import imagemap
+from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.cli import app
+from stagebench.suite.errors import StagebenchError
+from stagebench.suite.plan import networks
+from stagebench.suite.plan.read import load, ready_made
+from stagebench.suite.plan.resolve import resolve
+from stagebench.suite.plugins import adapters, launchers, workloads
+from stagebench.suite.predict.scenario import by_arithmetic
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.suite.worker import array_files
+from stagebench.suite.worker.image_folder import listed, of_a_system
+from stagebench.suite.worker.photographs import Photographs, common, shrunk
+from stagebench.workloads.catalogue import PHOTOGRAPHS
+from stagebench.workloads.networks import by_name
 from tests.validation.fuzz import broken, lines, packed
 from tests.validation.fuzz.broken import broken_bytes, broken_json
 from tests.validation.fuzz.world import FIXTURES, LAYERS, copied, file_of, whole_files, world
-from workloads.catalogue import PHOTOGRAPHS
-from workloads.networks import by_name
 
 RUN = max((FIXTURES / "runs").iterdir()) / "training"
 SMALL = ("alexnet", "mnist_small")  # whose graphs are fuzzed: of other kinds of layers

@@ -10,10 +10,10 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from suite.results.run_folder import RunFolder
+from stagebench.suite.results.run_folder import RunFolder
+from stagebench.workloads.networks import by_name
 from tests.support import plans
 from tests.validation.fuzz import broken
-from workloads.networks import by_name
 
 ROOT = Path(__file__).parents[3]
 FIXTURES = ROOT / "tests" / "fixtures"
@@ -22,7 +22,7 @@ NOT_READ = shutil.ignore_patterns("bundles", "attempts", ".lock")
 CASE = {"adapter": "reference", "strategy": "single", "workload": ["mnist_small", "tiny.py"], "precision": "float64"}
 PLAN = plans.brief({**CASE, "batch": 2})
 NETWORK = """\
-from workloads.build import Builder
+from stagebench.workloads.build import Builder
 
 def network():
     b = Builder("tiny", (1, 4, 4), 2)
@@ -73,7 +73,7 @@ def _kept() -> "tempfile.TemporaryDirectory[str]":
 
 
 def stagebench(*words: str) -> None:
-    command = [sys.executable, "-m", "suite.cli", *words]
+    command = [sys.executable, "-m", "stagebench.suite.cli", *words]
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 

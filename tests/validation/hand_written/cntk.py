@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
+from stagebench.adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
 
 NOT_TURNED = ("embedding", "positions", "class_token")
 
