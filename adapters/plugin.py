@@ -1,7 +1,7 @@
 """The adapters of this tree: every folder here that holds a `plugin`. No other file lists them.
 
-A third party's package names its plugin in the entry-point group `stagebench` (`stagebench.suite.contracts.hooks`). This file is
-named there once for all folders, so that a new adapter needs no change outside its folder.
+A third party's package names its plugin in the entry-point group `stagebench` (`stagebench.suite.contracts.hooks`).
+This file is named there once for all folders, so that a new adapter needs no change outside its folder.
 """
 
 from importlib import import_module

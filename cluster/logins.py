@@ -3,8 +3,8 @@
 Logins are those of ssh without a password, or of a program that is used like it: PROGRAM HOST COMMAND.
 
 An engine or a controller that was killed, or whose link was cut, leaves its ranks on other hosts behind: they wait for
-it. So a login is a lifeline with a guard (`stagebench.suite.worker.guard`) at each end, and what runs behind the far one ends when
-nothing comes through the login any more.
+it. So a login is a lifeline with a guard (`stagebench.suite.worker.guard`) at each end, and what runs behind the far
+one ends when nothing comes through the login any more.
 """
 
 import os

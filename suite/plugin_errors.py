@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 CHECKERS = (__file__, contextlib.__file__)  # files in which an error is noticed, not made
-OWN = "stagebench"  # the package whose errors are shown with their traceback
+PACKAGE = "stagebench"  # the package whose errors are shown with their traceback
 
 
 @contextlib.contextmanager
@@ -36,10 +36,10 @@ def blamed(whose: str, fails: str = "does not load", refused: bool = False) -> I
     except (StagebenchError, KeyboardInterrupt):
         raise
     except ModuleNotFoundError as error:
-        if error.name not in MOVED:
+        if (error.name or "").partition(".")[0] not in MOVED:
             raise _error(whose, fails, error) from error
         raise RequestError(
-            f"{whose} was written for an older contract: {error.name} is {MOVED[error.name]} now. "
+            f"{whose} was written for an older contract: {error.name} is below `stagebench` now. "
             f"Change\n{changes_since(1)}\nand set `contract = {CONTRACT}` in its adapter"
         ) from error
     except BaseException as error:  # sys.exit at import would end every command without a word
@@ -78,7 +78,7 @@ def ask(plugin: Adapter | Launcher, name: str, *arguments: Any) -> Any:
     """Call a plugin's method and check the type of its answer; RequestError blames the plugin for either."""
     contract = Launcher if isinstance(plugin, Launcher) else Adapter
     method, whose = getattr(plugin, name), f"the {contract.__name__.lower()} {plugin.name!r}"
-    ours = str(getattr(method, "__module__", "")).partition(".")[0] == OWN
+    ours = str(getattr(method, "__module__", "")).partition(".")[0] == PACKAGE
     with contextlib.nullcontext() if ours else blamed(whose, f"fails at {name}", refused=True):
         answer = method(*arguments)
     with blamed(whose, f"fails at {name}"):

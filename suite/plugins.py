@@ -17,7 +17,7 @@ from stagebench.suite.contracts.hooks import CONTRACT, PROJECT, Hooks, changes_s
 from stagebench.suite.contracts.launcher import Launcher
 from stagebench.suite.contracts.model_server import INPROCESS, ModelServer
 from stagebench.suite.errors import RequestError
-from stagebench.suite.plugin_errors import blamed, check_declared, check_methods, checked
+from stagebench.suite.plugin_errors import PACKAGE, blamed, check_declared, check_methods, checked
 from stagebench.suite.text import known, shown
 from stagebench.workloads.catalogue import Workload
 from stagebench.workloads.graph import Graph
@@ -88,7 +88,8 @@ def culprit(error: BaseException) -> str | None:
 def _places(plugin: object) -> list[str]:
     """Return the folders of a plugin's package, and the file of its module."""
     module = plugin if inspect.ismodule(plugin) else sys.modules.get(type(plugin).__module__)
-    package = sys.modules.get((getattr(module, "__package__", "") or "").partition(".")[0])
+    top = (getattr(module, "__package__", "") or "").partition(".")[0]
+    package = sys.modules.get(top) if top != PACKAGE else None  # of ours, `OWN` has the folders
     return [*getattr(package, "__path__", []), *filter(None, [getattr(module, "__file__", None)])]
 
 

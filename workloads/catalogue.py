@@ -1,4 +1,4 @@
-"""A workload: graph, optimiser defaults, input and its preprocessing. `stagebench.workloads.networks` has the built-in ones.
+"""A workload: graph, optimiser defaults, input, preprocessing. The built-in ones: `stagebench.workloads.networks`.
 
 Standard library only.
 """

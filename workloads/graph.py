@@ -1,8 +1,8 @@
 """A network as a layer graph: shapes, parameters, multiply-accumulates, gradient bytes.
 
 Everything a framework could choose for itself is written out here: padding, the rounding of pooling, whether padding
-counts in an average, the form of LRN, the momentum of batch normalisation. `stagebench.workloads.kinds` has the layer kinds;
-`stagebench.workloads.build` is the convenient way to make a graph.
+counts in an average, the form of LRN, the momentum of batch normalisation. `stagebench.workloads.kinds` has the layer
+kinds; `stagebench.workloads.build` is the convenient way to make a graph.
 
 Standard library only.
 """

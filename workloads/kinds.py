@@ -1,7 +1,8 @@
 """The layer kinds, a class each: attributes, shape, parameters, arithmetic, and the properties that adapters ask for.
 
 Any kind with parameters may carry the attribute `init`: {"weight": {...}, "bias": {...}}. A new kind is a class here,
-or in `stagebench.workloads.token_kinds`, and its computation in each adapter (`lower.py`); no other file lists the kinds.
+or in `stagebench.workloads.token_kinds`, and its computation in each adapter (`lower.py`); no other file lists the
+kinds.
 
 Standard library only.
 """

@@ -2,7 +2,8 @@
 
 SGD: v <- m*v + g + wd*w, w <- w - lr*v. Caffe itself keeps lr inside the velocity; this is the
 form that stagebench's contract fixes, equal to Caffe's while lr stays the same. Adam and AdamW: as
-`stagebench.suite.worker.contract.Adam` says; Caffe's Adam has the same order, and keeps weight decay in the gradient too.
+`stagebench.suite.worker.contract.Adam` says; Caffe's Adam has the same order, and keeps weight decay in the gradient
+too.
 """
 
 import math

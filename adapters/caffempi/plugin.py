@@ -10,7 +10,8 @@ from stagebench.suite.contracts.hooks import hookimpl
 from stagebench.suite.contracts.kernels import FIXED_WORKSPACE, KERNEL_KNOBS
 from stagebench.suite.contracts.knobs import Knob, Need
 
-# As stagebench.suite.contracts.kernels, stricter: nothing is mapped, nothing given back, the heap grows in steps of 64 MiB.
+# As stagebench.suite.contracts.kernels, stricter: nothing is mapped, nothing given back, the heap grows in steps of 64
+# MiB.
 KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_TOP_PAD_": str(1 << 26)}
 
 ON_HOST = {
@@ -140,7 +141,7 @@ BACKENDS = (
             requires=("mpi4py",),
             programs=("mpiexec",),
             remedy=f"stagebench env make mpi-{name}",
-            requirements=f"adapters/environments/mpi-{name}.txt",
+            requirements=f"stagebench/adapters/environments/mpi-{name}.txt",
         )
         for name, title in LIBRARIES.items()
     ),
@@ -150,7 +151,7 @@ BACKENDS = (
 class CaffeMPI(Adapter):
     """Caffe-MPI's design: a net of layers with explicit backward, Caffe's solver, gradients over MPI; CPUs and GPUs."""
 
-    contract = 3
+    contract = 4
     name = "caffempi"
     title = "Caffe-MPI style"
     package = "stagebench.adapters.caffempi"
@@ -161,7 +162,7 @@ class CaffeMPI(Adapter):
     other_variables = PyTorch.other_variables
     out_of_memory = PyTorch.out_of_memory
     environment = "caffempi"
-    requirements = "adapters/environments/caffempi.txt"
+    requirements = "stagebench/adapters/environments/caffempi.txt"
     remedy = "stagebench env make caffempi"
     backends = BACKENDS
 

@@ -105,14 +105,14 @@ BACKENDS = (
 class CNTK(Adapter):
     """The Microsoft Cognitive Toolkit 2.7, the last one, on CPUs."""
 
-    contract = 3
+    contract = 4
     name = "cntk"
     title = "CNTK"
     package = "stagebench.adapters.cntk"
     requires = ("cntk", "PIL")  # Pillow tells what CNTK's image reader would decode otherwise than everybody else
     environment = "cntk"
     backends = BACKENDS
-    requirements = "adapters/environments/cntk.txt"
+    requirements = "stagebench/adapters/environments/cntk.txt"
     # A line for the shell, its comment too. CNTK's wheels stop at CPython 3.6, which no distribution has any more.
     remedy = (
         "stagebench env make cntk  # with Python 3.6: pyenv install 3.6.15, after apt-get install git build-essential "

@@ -60,7 +60,7 @@ NO_GPUS = "its CPU wheel is what Horovod is built for here, over gloo and MPI, w
 class Horovod(Adapter):
     """Horovod over one engine, whose adapter declares what is true of its framework."""
 
-    contract = 3
+    contract = 4
     exchange_variables = ("HOROVOD_",)
 
     def __init__(self, engine: Adapter, backends: tuple[Backend, ...] = (), on_gpus: bool = False) -> None:
@@ -84,7 +84,7 @@ class Horovod(Adapter):
         self.out_of_memory = engine.out_of_memory
         self.arithmetic_variables = engine.arithmetic_variables
         self.other_variables = (*MEETING, *engine.other_variables)
-        self.requirements = f"adapters/environments/{self.name}.txt"
+        self.requirements = f"stagebench/adapters/environments/{self.name}.txt"
         # A line for the shell, its comment too: there are no wheels.
         self.remedy = (
             f"stagebench env make {self.name}  # builds Horovod: about ten minutes, with g++ and make on PATH: "

@@ -70,7 +70,7 @@ XLA_FLAGS = {
 class Jax(Adapter):
     """JAX on CPUs and CUDA devices."""
 
-    contract = 3
+    contract = 4
     name = "jax"
     title = "JAX"
     package = "stagebench.adapters.jax"
@@ -79,7 +79,7 @@ class Jax(Adapter):
     other_variables = ("JAX_COMPILATION_CACHE_DIR", "TF_CLI_", "TF_CPP_", "TF_VAR_")  # TF_CLI_, TF_VAR_: Terraform's
     out_of_memory = ("Failed to allocate request for",)  # XLA's bfc_allocator; elsewhere it says "Out of memory"
     environment = "jax"
-    requirements = "adapters/environments/jax.txt"
+    requirements = "stagebench/adapters/environments/jax.txt"
     remedy = "stagebench env make jax"
 
     capabilities = Capabilities(

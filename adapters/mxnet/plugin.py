@@ -139,7 +139,7 @@ BACKENDS = (
 class MXNet(Adapter):
     """Apache MXNet with Gluon on CPUs and CUDA devices, over its own key-value stores."""
 
-    contract = 3
+    contract = 4
     name = "mxnet"
     title = "MXNet"
     package = "stagebench.adapters.mxnet"
@@ -149,7 +149,7 @@ class MXNet(Adapter):
     out_of_memory = ("Failed to allocate CPU Memory", "Memory allocation failed")
     environment = "mxnet"
     backends = BACKENDS
-    requirements = "adapters/environments/mxnet.txt"
+    requirements = "stagebench/adapters/environments/mxnet.txt"
     remedy = "stagebench env make mxnet"
 
     capabilities = Capabilities(

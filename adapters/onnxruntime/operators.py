@@ -1,4 +1,4 @@
-"""Operators that ONNX Runtime computes faster than those by which `stagebench.suite.worker.onnx_network` writes a layer."""
+"""Operators that ONNX Runtime computes faster than those of `stagebench.suite.worker.onnx_network`."""
 
 import numpy as np
 from onnx import helper

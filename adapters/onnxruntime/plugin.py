@@ -10,7 +10,7 @@ from stagebench.suite.contracts.hooks import hookimpl
 class OnnxRuntime(Adapter):
     """ONNX Runtime on CPUs: it only infers."""
 
-    contract = 3
+    contract = 4
     name = "onnxruntime"
     title = "ONNX Runtime"
     package = "stagebench.adapters.onnxruntime"
@@ -18,7 +18,7 @@ class OnnxRuntime(Adapter):
     arithmetic_variables = ("MLAS_", "ORT_")
     out_of_memory = ("Failed to allocate memory for requested buffer",)  # onnxruntime/core/framework/bfc_arena.cc
     environment = "onnxruntime"
-    requirements = "adapters/environments/onnxruntime.txt"
+    requirements = "stagebench/adapters/environments/onnxruntime.txt"
     remedy = "stagebench env make onnxruntime"
 
     capabilities = Capabilities(

@@ -20,14 +20,14 @@ KNOBS = {
 class OpenVino(Adapter):
     """OpenVINO on CPUs: it only infers."""
 
-    contract = 3
+    contract = 4
     name = "openvino"
     title = "OpenVINO"
     package = "stagebench.adapters.openvino"
     requires = ("openvino", "onnx")
     arithmetic_variables = ("OPENVINO_", "OV_")
     environment = "openvino"
-    requirements = "adapters/environments/openvino.txt"
+    requirements = "stagebench/adapters/environments/openvino.txt"
     remedy = "stagebench env make openvino"
 
     capabilities = Capabilities(

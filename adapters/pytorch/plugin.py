@@ -375,7 +375,7 @@ BACKENDS = (
 class PyTorch(Adapter):
     """PyTorch on CPUs and CUDA devices, one alone or several together."""
 
-    contract = 3
+    contract = 4
     name = "pytorch"
     title = "PyTorch"
     package = "stagebench.adapters.pytorch"
@@ -388,7 +388,7 @@ class PyTorch(Adapter):
         "DefaultCPUAllocator",
     )  # c10/core/impl/alloc_cpu.cpp: "can't allocate memory", "not enough memory"
     environment = "pytorch"
-    requirements = "adapters/environments/pytorch.txt"
+    requirements = "stagebench/adapters/environments/pytorch.txt"
     remedy = "stagebench env make pytorch"
     backends = BACKENDS
     kubernetes_job = "PyTorchJob"

@@ -11,7 +11,7 @@ TRAINING = ("single",)  # the strategies that its knobs affect
 class Reference(Adapter):
     """Every layer's forward and backward written out in NumPy; small, slow, and right."""
 
-    contract = 3
+    contract = 4
     name = "reference"
     title = "NumPy float64 reference"
     package = "stagebench.adapters.reference"

@@ -177,7 +177,7 @@ BACKENDS = (
 class TensorFlow(Adapter):
     """TensorFlow 2 on CPUs and CUDA."""
 
-    contract = 3
+    contract = 4
     name = "tensorflow"
     title = "TensorFlow"
     package = "stagebench.adapters.tensorflow"
@@ -187,7 +187,7 @@ class TensorFlow(Adapter):
     # bfc_allocator and the CPU's; a copy to a full GPU (tensorflow/tensorflow#7025); XLA.
     out_of_memory = ("OOM when allocating", "Dst tensor is not initialized", "Failed to allocate request for")
     environment = "tensorflow"
-    requirements = "adapters/environments/tensorflow.txt"
+    requirements = "stagebench/adapters/environments/tensorflow.txt"
     remedy = "stagebench env make tensorflow"
     backends = BACKENDS
 

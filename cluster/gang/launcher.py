@@ -48,7 +48,7 @@ class GangLauncher(CheckedLauncher):
     chooses_hosts = True
     sidecars_on_first_host = True
     environment = ENVIRONMENT
-    requirements = f"cluster/environments/{ENVIRONMENT}.txt"
+    requirements = f"stagebench/cluster/environments/{ENVIRONMENT}.txt"
     package: str  # the module that the driver imports
     driver: str  # its file, next to this one
 

@@ -3,20 +3,21 @@
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-# For a moment only: next to an installed stagebench are packages that this Python may not be able to load.
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from stagebench.cluster.gang import node
-from stagebench.cluster.gang.driver import main
-from stagebench.cluster.gang.node import SAID, Gang
-
-sys.path.pop(0)
+if "stagebench" not in sys.modules:  # run as a script; what is installed next to stagebench stays out
+    sys.modules["stagebench"] = stagebench = ModuleType("stagebench")
+    stagebench.__path__ = [str(Path(__file__).resolve().parents[2])]
 
 import ray
 from ray import cloudpickle
 from ray.util.placement_group import placement_group, placement_group_table
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from stagebench.cluster.gang import node
+from stagebench.cluster.gang.driver import main
+from stagebench.cluster.gang.node import SAID, Gang
 
 START = "ray start --address=HEAD:6379"
 NAMES = ("NodeManagerHostname", "NodeManagerAddress")  # of a node, as Ray's tables have them

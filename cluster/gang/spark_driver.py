@@ -7,17 +7,18 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 
-# For a moment only: next to an installed stagebench are packages that this Python may not be able to load.
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from stagebench.cluster.gang import node
-from stagebench.cluster.gang.driver import main
-from stagebench.cluster.gang.node import SAID, Driver, Gang, Place, hold, look, numbered
-
-sys.path.pop(0)
+if "stagebench" not in sys.modules:  # run as a script; what is installed next to stagebench stays out
+    sys.modules["stagebench"] = stagebench = ModuleType("stagebench")
+    stagebench.__path__ = [str(Path(__file__).resolve().parents[2])]
 
 from py4j.protocol import Py4JJavaError
 from pyspark import BarrierTaskContext, SparkConf, SparkContext, cloudpickle
+
+from stagebench.cluster.gang import node
+from stagebench.cluster.gang.driver import main
+from stagebench.cluster.gang.node import SAID, Driver, Gang, Place, hold, look, numbered
 
 START = "sbin/start-worker.sh MASTER"
 NO_SLOTS = "SPARK-24819"  # how Spark names a barrier stage that it has no room for

@@ -31,7 +31,7 @@ def declared(
 ) -> ModelServer:
     """Return a server whose program and environment bear its name."""
     program, remedy = f"{FOLDER}/{name}_program.py", f"stagebench env make {name}"
-    others["requirements"] = f"cluster/environments/{name}.txt"
+    others["requirements"] = f"stagebench/cluster/environments/{name}.txt"
     return kind(name, title, about, path, PACKAGE, program, requires, name, remedy, **others)
 
 

@@ -19,9 +19,11 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
-if __name__ == "__main__":  # started without the suite on its path, whatever variables there are
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+if __name__ == "__main__":  # started without stagebench on its path, whatever variables there are
+    sys.modules["stagebench"] = stagebench = ModuleType("stagebench")
+    stagebench.__path__ = [str(Path(__file__).resolve().parents[2])]
 
 from stagebench.suite.contracts.engine_messages import Begun, EngineFailed, report
 

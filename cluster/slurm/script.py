@@ -27,11 +27,11 @@ MARGIN = 120.0  # seconds beyond the case's own limit: Slurm ends it only if the
 
 # Every engine's plug-in has other variables for a rank's numbers (pmi2 none for the local one): ours go first.
 # Without memory cgroups Slurm does not notice that a node's kernel killed a rank to free memory. The kernel's count
-# shows it (stagebench.suite.contracts.engine_messages.OomKills). The shell ends by the signal that ended the rank: srun names it.
-# Where Slurm knows a step's processes by their parents (proctrack/linuxproc) and ends a step while it starts, it kills
-# this shell only and loses the rank: so the kernel ends the rank with its shell. The inner shell looks whether the
-# outer one died before the kernel was asked. A step that is ended gets SIGTERM, shell and rank alike: the shell waits
-# for its rank, which may have been killed a moment before, and srun names that.
+# shows it (stagebench.suite.contracts.engine_messages.OomKills). The shell ends by the signal that ended the rank: srun
+# names it. Where Slurm knows a step's processes by their parents (proctrack/linuxproc) and ends a step while it starts,
+# it kills this shell only and loses the rank: so the kernel ends the rank with its shell. The inner shell looks whether
+# the outer one died before the kernel was asked. A step that is ended gets SIGTERM, shell and rank alike: the shell
+# waits for its rank, which may have been killed a moment before, and srun names that.
 NUMBERS = f"""\
 numbers='export STAGEBENCH_RANK=$SLURM_PROCID STAGEBENCH_WORLD=$SLURM_NTASKS STAGEBENCH_LOCAL_RANK=$SLURM_LOCALID
 export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS LOCAL_RANK=$SLURM_LOCALID

@@ -1,7 +1,7 @@
 """Is a run folder whole and unaltered? Each file by its own reader, then what two files say of each other.
 
-The readers check types, digests and invariants (stagebench.suite.results). Who changes a value wherever it is kept, and computes
-each digest anew, is not found: that takes signatures.
+The readers check types, digests and invariants (stagebench.suite.results). Who changes a value wherever it is kept, and
+computes each digest anew, is not found: that takes signatures.
 """
 
 import json

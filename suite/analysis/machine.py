@@ -147,8 +147,8 @@ def use_of(rank: Rank) -> HostUse | None:
 
 # --- What GPUs did, each counted once, however many ranks drive it.
 
-# Reasons that slow down a GPU that is too hot or lacks power, as stagebench.suite.worker.gpu_watch names them. Most large GPUs run
-# at a power cap at all times, and the other reasons are settings.
+# Reasons that slow down a GPU that is too hot or lacks power, as stagebench.suite.worker.gpu_watch names them. Most
+# large GPUs run at a power cap at all times, and the other reasons are settings.
 FAULTS = frozenset({"thermal", "hardware thermal", "hardware slowdown", "power brake"})
 
 

@@ -54,7 +54,8 @@ INFERENCE = "inference"  # the usual name of the strategy that infers
 class Strategy:
     """A way to spread training over devices, or to infer, as a plan names it.
 
-    `trainer` is "module:class", such as "stagebench.adapters.pytorch.strategies.ddp:DDP": each rank imports it from the bundle.
+    `trainer` is "module:class", such as "stagebench.adapters.pytorch.strategies.ddp:DDP": each rank imports it from the
+    bundle.
     """
 
     __pydantic_config__ = DEEP
@@ -172,8 +173,8 @@ class Adapter(ABC):
     environment: str | None = (
         None  # its environment's name; None: the Python that runs stagebench, if it has `requires`
     )
-    # The file of its environment's packages (stagebench.suite.processes.environments), "adapters/environments/lumen.txt"; "":
-    # `stagebench env make` cannot make it.
+    # The file of its environment's packages (stagebench.suite.processes.environments), in a package:
+    # "stagebench_lumen/environment.txt"; "": `stagebench env make` cannot make it.
     requirements: str = ""
     remedy: str = ""  # the command that makes its environment, then optionally "  # " and advice
     builds_on: tuple[str, ...] = ()  # packages of other adapters that its worker half imports; the bundle has them too
@@ -181,7 +182,8 @@ class Adapter(ABC):
     # Phrases, upper or lower case, by which its framework reports that memory ran out; an error with one of them has
     # the outcome `oom`. The phrases of Python, C++, CUDA and MPI are known (stagebench.suite.processes.evidence).
     out_of_memory: tuple[str, ...] = ()
-    # Prefixes of its framework's environment variables; those of common libraries are known (stagebench.suite.worker.variables).
+    # Prefixes of its framework's environment variables; those of common libraries are known
+    # (stagebench.suite.worker.variables).
     arithmetic_variables: tuple[str, ...] = ()  # they change what is computed; their values are part of a proof's key
     exchange_variables: tuple[str, ...] = ()  # they change how ranks exchange; every rank reports both groups
     other_variables: tuple[str, ...] = ()  # exceptions from both groups: they change places or numbers only

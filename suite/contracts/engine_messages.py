@@ -12,7 +12,7 @@ FILE = "engine.jsonl"
 
 
 class Begun(NamedTuple):
-    """The ranks' turn has come, and the limits of the case count (stagebench.suite.contracts.launcher.Process.queues)."""
+    """The ranks' turn has come: the limits of the case count (stagebench.suite.contracts.launcher.Process.queues)."""
 
     job: str = ""
     nodes: str = ""

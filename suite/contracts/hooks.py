@@ -44,8 +44,8 @@ class Hooks:
         """Return the plugin's adapters: one instance of each, with a name that no other adapter has.
 
         Called whenever stagebench looks up adapters, several times in a process, after all plugins are loaded. Each
-        adapter's attributes are checked against `stagebench.suite.contracts.adapter.Adapter`. An adapter written for an older
-        contract ends the command with a list of the necessary changes.
+        adapter's attributes are checked against `stagebench.suite.contracts.adapter.Adapter`. An adapter written for an
+        older contract ends the command with a list of the necessary changes.
         """
 
     @hookspec
@@ -85,28 +85,16 @@ class Hooks:
 # An adapter names the version that it was written for. An adapter of an older version is refused, with the list of the
 # necessary changes.
 
-CONTRACT = 3
+CONTRACT = 4
 
-# The present names of modules that a plugin may import, by their names in version 1.
-MOVED = {
-    "suite.adapter": "stagebench.suite.contracts.adapter",
-    "suite.allocator": "stagebench.suite.contracts.kernels",
-    "suite.backend": "stagebench.suite.contracts.adapter",
-    "suite.case": "stagebench.suite.contracts.case",
-    "suite.hooks": "stagebench.suite.contracts.hooks",
-    "suite.launcher": "stagebench.suite.contracts.launcher",
-    "suite.observer": "stagebench.suite.session.observer",
-    "suite.attempt": "stagebench.suite.processes.attempt",
-    "suite.store": "stagebench.suite.results.run_folder",
-    "stagebench.suite.worker.records": "stagebench.suite.worker.packed_set",
-}
+MOVED = ("suite", "workloads")  # packages that a plugin of contract 1 to 3 imports; they are below `stagebench` now
 
 CHANGES = {
     2: (
-        "plugin.py: import Knob from stagebench.suite.contracts.knobs; what else came from suite.adapter, suite.backend, "
-        "suite.case, suite.hooks and suite.launcher is in stagebench.suite.contracts",
-        "plugin.py: the methods that took a Case take a Configuration (stagebench.suite.contracts.case), which has the same "
-        "fields but those of measuring; Adam's beta 1 is `beta1`, no longer `momentum`",
+        "plugin.py: import Knob from stagebench.suite.contracts.knobs; what else came from suite.adapter, "
+        "suite.backend, suite.case, suite.hooks and suite.launcher is in stagebench.suite.contracts",
+        "plugin.py: the methods that took a Case take a Configuration (stagebench.suite.contracts.case), which has the "
+        "same fields but those of measuring; Adam's beta 1 is `beta1`, no longer `momentum`",
         "plugin.py: `exact` is `synchronous`, `parts` is `model_parallel_size`, `companions` are `sidecars`",
         "plugin.py: in place of `trainer`, `package` names the worker half, and each Strategy its own trainer's class",
         "plugin.py: a knob that belongs to some strategies, or has bounds, says so itself: "
@@ -118,6 +106,7 @@ CHANGES = {
         "worker.py: a reader of its own is made by `make_reader`, in place of `open_input`, and has a `close`",
     ),
     3: ("worker.py: a Batch has `inputs`, in place of `images`; they may be the numbers of tokens",),
+    4: ("everywhere: import from stagebench.suite and stagebench.workloads, in place of suite and workloads",),
 }
 
 

@@ -1,8 +1,9 @@
 """The contract of a model server's plugin: what stagebench must know to start it, to ask it and to end it.
 
 The predictor is not in the process of a server that is started: the server's program hands the bytes of queries to it
-(`stagebench.suite.worker.shared_answers`). So any framework's predictor can be behind any server, whose environment needs no
-framework. A server without a program runs elsewhere, with a predictor of its own, at an address that plans give.
+(`stagebench.suite.worker.shared_answers`). So any framework's predictor can be behind any server, whose environment
+needs no framework. A server without a program runs elsewhere, with a predictor of its own, at an address that plans
+give.
 """
 
 from dataclasses import dataclass, field
@@ -16,10 +17,11 @@ from stagebench.suite.contracts.knobs import Knob
 class ModelServer:
     """A program that answers queries. A plugin returns one instance from `stagebench_model_servers`.
 
-    Queries are requests POST to `path`, in a protocol of `stagebench.suite.worker.protocols`; over gRPC, of the model that `path`
-    names, and the generator of queries runs in the program's environment, which has `grpcio`. The program reads
-    `stagebench.suite.worker.shared_answers.served()`, listens where that says, and answers by `Answers.of`. It is ended by SIGTERM
-    to all of its processes. Without a program, `path` and `health` continue the address that a plan gives.
+    Queries are requests POST to `path`, in a protocol of `stagebench.suite.worker.protocols`; over gRPC, of the model
+    that `path` names, and the generator of queries runs in the program's environment, which has `grpcio`. The program
+    reads `stagebench.suite.worker.shared_answers.served()`, listens where that says, and answers by `Answers.of`. It is
+    ended by SIGTERM to all of its processes. Without a program, `path` and `health` continue the address that a plan
+    gives.
     """
 
     __pydantic_config__ = DEEP

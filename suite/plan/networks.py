@@ -10,8 +10,8 @@ A Python file uses the builder and defines `network()`, which returns it, or a v
         b.head(b.dense("fc", b.flatten("flat", x), 10))
         return b
 
-It may define the other fields of `stagebench.workloads.catalogue.Workload`: optimiser, dataset, proof_batch, proof_lr, source,
-preprocessing. A JSON file is what `stagebench.workloads.graph.Graph.to_dict` writes.
+It may define the other fields of `stagebench.workloads.catalogue.Workload`: optimiser, dataset, proof_batch, proof_lr,
+source, preprocessing. A JSON file is what `stagebench.workloads.graph.Graph.to_dict` writes.
 """
 
 import json

@@ -20,7 +20,7 @@ Message = tuple[int, ...]
 
 
 def messages(schedule: str, layers: Sequence[LayerCost], cost: Cost) -> list[Message]:
-    """Return the messages of a schedule (stagebench.suite.predict.scenario.SCHEDULES); `cost` is that of one message."""
+    """Return the messages of a schedule (stagebench.suite.predict.scenario.SCHEDULES); `cost` is one message's."""
     sent = [index for index, layer in enumerate(layers) if layer.bytes]
     if schedule == "fused":
         return [tuple(sent)] if sent else []

@@ -161,7 +161,7 @@ def received(mailbox: Mailbox, watchdog: Watchdog, on_message: OnMessage) -> dic
 
 
 class Pipes:
-    """The pipes through which ranks on this machine learn that it is their turn (stagebench.suite.worker.turns), one a rank."""
+    """The pipes by which ranks here learn that it is their turn (stagebench.suite.worker.turns), one a rank."""
 
     def __init__(self, folder: Path, ranks: int) -> None:
         """Make none if the folder's file system has no pipes, and then no rank waits for a turn."""

@@ -15,14 +15,13 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-import stagebench.suite.worker
-import stagebench.workloads
 from stagebench.suite.contracts.adapter import Adapter
 from stagebench.suite.contracts.launcher import LIMITED
 from stagebench.suite.contracts.model_server import ModelServer
@@ -31,6 +30,8 @@ from stagebench.suite.files import ROOM, disk
 from stagebench.suite.worker.variables import THREADS
 
 FORMAT = 1
+HOME = Path(__file__).parents[2]  # the folder of stagebench's packages
+ROOT_MODULE = Path(str(sys.modules["stagebench"].__file__))
 
 
 def digest(adapter: Adapter) -> str:
@@ -97,14 +98,10 @@ def script(interpreter: Path, bundle: Path, tokens: tuple[str, ...], memory_limi
 
 def sources(adapter: Adapter | ModelServer) -> dict[str, Path]:
     """Every file of the bundle: its name there, and where it comes from."""
-    suite_folder, worker = Path(stagebench.suite.__file__).parent, Path(stagebench.suite.worker.__file__).parent
-    found = {
-        "__main__.py": worker / "__main__.py",
-        "stagebench.py": Path(stagebench.__file__),
-        "suite/__init__.py": suite_folder / "__init__.py",
-    }
-    found.update(below("suite/worker", worker))
-    found.update(below("workloads", Path(stagebench.workloads.__file__).parent))
+    found = {"__main__.py": HOME / "suite/worker/__main__.py", "stagebench.py": ROOT_MODULE}
+    found["suite/__init__.py"] = HOME / "suite/__init__.py"
+    for name in ("suite/worker", "workloads"):
+        found.update(below(name, HOME / name))
     found.update(own_sources(adapter))
     return dict(sorted(found.items()))
 

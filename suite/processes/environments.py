@@ -87,9 +87,11 @@ def declared(gpu: bool = False) -> dict[str, Environment]:
 
 def located(file: str) -> Path:
     """Return the path of a package's file, "adapters/lumen/requirements.txt"; RequestError if there is none."""
-    spec = find_spec(file.partition("/")[0])
-    folders = (spec and spec.submodule_search_locations) or ()
-    for path in (Path(folder).parent / file for folder in folders):
+    package, _, rest = file.partition("/")
+    spec = find_spec(package)
+    # stagebench.py of a clone is a module: what a wheel has inside is next to it.
+    folders = spec.submodule_search_locations or [os.path.dirname(spec.origin or "")] if spec else ()
+    for path in (Path(folder) / rest for folder in folders):
         if path.is_file():
             return path
     raise RequestError(f"there is no file {file!r} of requirements; correct `requirements` in its plugin")

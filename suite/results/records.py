@@ -1,7 +1,8 @@
 """The types of a run folder's files, one definition each, with units in the names; docs/record-format.md.
 
-A type's fields are the file's: only `stagebench.suite.results.run_folder` reads and writes them. The ranks' reports are in
-`stagebench.suite.results.rank_report`. Times are seconds. null is a value that was not measured, not reported, or not finite.
+A type's fields are the file's: only `stagebench.suite.results.run_folder` reads and writes them. The ranks' reports are
+in `stagebench.suite.results.rank_report`. Times are seconds. null is a value that was not measured, not reported, or
+not finite.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The predictor's end of the memory that it shares with a model server's workers (`stagebench.suite.worker.shared_answers`).
+"""The predictor's end of the memory shared with a model server's workers (`stagebench.suite.worker.shared_answers`).
 
 One thread answers one batch after the other. The hop through the memory and back is timed: from when a worker begins to
 hand a batch over, or the predictor is free for it, until the worker has the answers, without the predictor's own work.

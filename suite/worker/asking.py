@@ -1,7 +1,7 @@
 """The load `server` on a model server: a generator asks it from a core of its own, wherever it runs.
 
-`stagebench.suite.worker.model_server` starts a server in front of this process's predictor; `stagebench.suite.worker.elsewhere` asks one at
-its address.
+`stagebench.suite.worker.model_server` starts a server in front of this process's predictor;
+`stagebench.suite.worker.elsewhere` asks one at its address.
 """
 
 import contextlib

@@ -137,7 +137,7 @@ class LayerTimes(NamedTuple):
 
 
 class KernelTimes(NamedTuple):
-    """The time of one of the framework's kernels within one stage, all its calls (see `stagebench.suite.worker.kernels`)."""
+    """The time of one of the framework's kernels in one stage, all calls (see `stagebench.suite.worker.kernels`)."""
 
     stage: str
     name: str  # as the framework's profiler has it

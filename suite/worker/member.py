@@ -1,6 +1,7 @@
 """The base of the worker side's three contracts: the life, the clock and the machine of a rank.
 
-`stagebench.suite.worker.trainer` trains, `stagebench.suite.worker.predictor` infers, `stagebench.suite.worker.communicator` exchanges.
+`stagebench.suite.worker.trainer` trains, `stagebench.suite.worker.predictor` infers,
+`stagebench.suite.worker.communicator` exchanges.
 """
 
 import time

@@ -1,8 +1,8 @@
 """A model server in front of this process's predictor.
 
 Three processes: the server, in an environment of its own; this one, which the server reaches through shared memory
-(`stagebench.suite.worker.shared_answers`), so that any framework's predictor can be behind any server; and the generator, on a
-core of its own (`stagebench.suite.worker.asking`). All read one clock.
+(`stagebench.suite.worker.shared_answers`), so that any framework's predictor can be behind any server; and the
+generator, on a core of its own (`stagebench.suite.worker.asking`). All read one clock.
 """
 
 import contextlib

@@ -1,7 +1,8 @@
 """The passes of a measurement, one declaration each.
 
 Plans, the worker, checks of records, documentation and pages read the declarations; a new pass needs one more of them
-and a method of `stagebench.suite.worker.passes.Passes`. Those of inference are loads: `stagebench.suite.worker.queries` runs them all.
+and a method of `stagebench.suite.worker.passes.Passes`. Those of inference are loads: `stagebench.suite.worker.queries`
+runs them all.
 
 Python 3.6, standard library only.
 """
@@ -38,7 +39,7 @@ def if_data_are_read(devices: int, reads: bool) -> Optional[str]:
 
 
 class PassKind(NamedTuple):
-    """A pass: its runner is the method `_NAME` of stagebench.suite.worker.passes.Passes, unless it is a task of its own."""
+    """A pass: the method `_NAME` of stagebench.suite.worker.passes.Passes runs it, unless it is a task of its own."""
 
     name: str
     runs: str  # in words, for documentation

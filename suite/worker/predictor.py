@@ -43,8 +43,8 @@ class Predictor(Member):
     def load(self, graph: Graph, tensors: Arrays) -> None:
         """Make the network with these parameters and running statistics (canonical names and layouts).
 
-        `stagebench.suite.worker.inference_graph.for_inference` cuts the network down to what its answer needs. May be called
-        again, with another network.
+        `stagebench.suite.worker.inference_graph.for_inference` cuts the network down to what its answer needs. May be
+        called again, with another network.
         """
 
     @abstractmethod

@@ -1,7 +1,7 @@
 """Loads: how a predictor is asked, by the words of MLPerf's LoadGen (https://github.com/mlcommons/inference).
 
-`stagebench.suite.worker.pass_kinds` declares them. A query begins with samples in the host's memory, and ends when its answers are
-there.
+`stagebench.suite.worker.pass_kinds` declares them. A query begins with samples in the host's memory, and ends when its
+answers are there.
 """
 
 import itertools

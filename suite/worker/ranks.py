@@ -19,7 +19,8 @@ class Rank(NamedTuple):
 
 
 OWN = ("STAGEBENCH_RANK", "STAGEBENCH_WORLD", "STAGEBENCH_LOCAL_RANK")
-NAMES = "STAGEBENCH_RANK_VARIABLES"  # "RANK,WORLD,LOCAL": an engine's own (stagebench.suite.contracts.launcher.RankVariables)
+# "RANK,WORLD,LOCAL": an engine's own (stagebench.suite.contracts.launcher.RankVariables)
+NAMES = "STAGEBENCH_RANK_VARIABLES"
 
 
 def own_rank(environ: Optional[Mapping[str, str]] = None) -> Rank:

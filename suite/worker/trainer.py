@@ -102,7 +102,7 @@ class Trainer(member.Member):
         return Batch(inputs, np.asarray(batch.labels, dtype=np.int64))
 
     def open_records(self, records: Any) -> Any:
-        """Return the source of packed samples (`stagebench.suite.worker.packed_set.RecordSource`) that open_input gets in a view.
+        """Return the packed samples (`stagebench.suite.worker.packed_set.RecordSource`) that open_input gets in a view.
 
         The default leaves them to the framework's own reader, which takes them in an order of its own. An adapter that
         can read them one by one returns a source that does, and declares its format `ordered`.
@@ -110,7 +110,7 @@ class Trainer(member.Member):
         return records
 
     def pack(self, form: str, samples: Iterator[Any], folder: str) -> None:
-        """Write samples (`stagebench.suite.worker.packed_set.Record`) in a record format into an empty folder: a part of a set."""
+        """Write samples (`stagebench.suite.worker.packed_set.Record`) in a record format into an empty folder."""
         raise Unsupported(f"{type(self).__name__} writes no records")
 
     def join_parts(self, form: str, parts: List[str], folder: str) -> None:
@@ -213,8 +213,8 @@ class Trainer(member.Member):
         """Return every layer's forward and backward, one row per layer in the graph's order, the losses as a last row.
 
         Called once, directly after the staged pass, with a device batch. Either the staged pass was timed layer by
-        layer, since `forget_layer_times`, or the batch is run anew (`stagebench.suite.worker.layers` helps); nothing is exchanged
-        then, and running statistics may move. Unsupported explains why layers cannot be distinguished.
+        layer, since `forget_layer_times`, or the batch is run anew (`stagebench.suite.worker.layers` helps); nothing is
+        exchanged then, and running statistics may move. Unsupported explains why layers cannot be distinguished.
         """
         raise Unsupported(f"{type(self).__name__} does not say how its layers are timed")
 
@@ -226,9 +226,9 @@ class Trainer(member.Member):
 
         This is the pass `kernels`, after all others. `iteration(within)` runs one iteration, each stage `within(NAME)`:
         wait for the device at both ends of it, so that all work that a stage has begun is done in it
-        (`stagebench.suite.worker.kernels` gives the number of iterations, and sums up). Every rank runs as many. `trace` is the
-        path of the whole profile as Chrome's trace events, gzipped; "" on most ranks. Unsupported explains why kernels
-        cannot be distinguished.
+        (`stagebench.suite.worker.kernels` gives the number of iterations, and sums up). Every rank runs as many.
+        `trace` is the path of the whole profile as Chrome's trace events, gzipped; "" on most ranks. Unsupported
+        explains why kernels cannot be distinguished.
         """
         raise Unsupported(f"{type(self).__name__} has no profiler of its kernels")
 
@@ -262,7 +262,7 @@ class Trainer(member.Member):
         """Return notes for a record's reader: merge plan, memory format, reader, ...
 
         If the workers of a training do not wait for each other, "staleness": {"mean", "max", "steps"}, the updates by
-        other workers between a worker's pull of the weights and its push, per step (`stagebench.suite.worker.staleness`). The
-        default names the reader.
+        other workers between a worker's pull of the weights and its push, per step
+        (`stagebench.suite.worker.staleness`). The default names the reader.
         """
         return {} if self._reader is None else {"reader": self._reader.words}

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stagebench import suite
-
-ROOT = Path(suite.__file__).resolve().parents[1]
+from tests.architecture.linked import PACKAGES, ROOT
 
 
 def is_worker_half(path: Path) -> bool:
@@ -17,6 +15,12 @@ def is_worker_half(path: Path) -> bool:
     if top == "adapters":
         return path.name != "plugin.py"
     return top == "workloads" or path.parts[:2] == ("suite", "worker") or path == Path("suite/__init__.py")
+
+
+def module_of(path: Path) -> str:
+    """The module of a file (relative to the root): stagebench.suite.errors of suite/errors.py."""
+    names = path.with_suffix("").parts
+    return ".".join(names if names == ("stagebench",) else ("stagebench", *names)).removesuffix(".__init__")
 
 
 def imported(source: str) -> Iterator[str]:
@@ -38,8 +42,7 @@ def root():
 @pytest.fixture(scope="session")
 def sources():
     """Every file of the import packages, relative to the root, and its text."""
-    tops = ("adapters", "cluster", "reports", "suite", "workloads")
-    files = sorted(path for top in tops for path in (ROOT / top).rglob("*.py"))
+    files = sorted(path for top in PACKAGES for path in (ROOT / top).rglob("*.py"))
     return {path.relative_to(ROOT): path.read_text() for path in [ROOT / "stagebench.py", *files]}
 
 

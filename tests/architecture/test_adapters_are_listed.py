@@ -17,9 +17,9 @@ from stagebench.suite.contracts.hooks import hookimpl
 
 
 class Lumen(Adapter):
-    contract = 3
-    name, title, package = "lumen", "Lumen", "adapters.lumen"
-    capabilities = Capabilities((Strategy("single", "adapters.lumen.base:LumenTrainer", "one rank"),))
+    contract = 4
+    name, title, package = "lumen", "Lumen", "stagebench.adapters.lumen"
+    capabilities = Capabilities((Strategy("single", "stagebench.adapters.lumen.base:LumenTrainer", "one rank"),))
 
 
 @hookimpl
@@ -52,6 +52,9 @@ def test_a_new_folder_is_found_without_a_change_elsewhere(root, tmp_path, monkey
     (copied / "lumen").mkdir(parents=True)
     for name in ("__init__.py", "plugin.py"):
         shutil.copy(root / "adapters" / name, copied / name)
+    shutil.copy(root / "stagebench.py", tmp_path)
+    for name in ("suite", "workloads", "cluster", "reports"):
+        (tmp_path / name).symlink_to(root / name)
     (copied / "lumen" / "plugin.py").write_text(LUMEN)
     code = "from stagebench.suite.plugins import adapters; print(*adapters())"
     monkeypatch.chdir(tmp_path)  # -c looks here first
@@ -62,7 +65,7 @@ def test_a_new_folder_is_found_without_a_change_elsewhere(root, tmp_path, monkey
 def test_every_file_of_a_strategy_is_one_s_trainer_and_a_lowering_is_short(made, root):
     for adapter in made:
         named = {each.trainer.partition(":")[0].rpartition(".")[2] for each in adapter.capabilities.strategies}
-        folder = root / adapter.package.replace(".", "/") / "strategies"
+        folder = root / adapter.package.removeprefix("stagebench.").replace(".", "/") / "strategies"
         assert {path.stem for path in folder.glob("[!_]*.py")} <= named
     found = {path: len(path.read_text().splitlines()) for path in root.glob("adapters/**/lower.py")}
     assert found

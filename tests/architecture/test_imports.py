@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
-TOP_LEVEL = {"adapters", "cluster", "docs", "reports", "suite", "tests", "workloads"}
+from tests.architecture.conftest import module_of
+from tests.architecture.linked import PACKAGES, linked
+
+TOP_LEVEL = {"docs", "tests", *PACKAGES}
 
 # Distributions whose module has another name.
 MODULES = {"pyyaml": "yaml", "pillow": "PIL", "scikit-learn": "sklearn", "mlflow-skinny": "mlflow"}
@@ -42,8 +45,8 @@ def allowed_in(path: Path) -> set[str]:
     """What a file of the worker half may import beside the standard library."""
     names = {"numpy"} | BEYOND_NUMPY.get(path.as_posix(), set())
     if path.parts[0] == "workloads":
-        return names | {"workloads"}
-    names |= {"workloads", "stagebench.suite.worker"}
+        return names | {"stagebench.workloads"}
+    names |= {"stagebench.workloads", "stagebench.suite.worker"}
     if path.parts[0] == "adapters" and len(path.parts) > 2:
         adapter = path.parts[1]
         return names | {f"stagebench.adapters.{adapter}"} | required_by(adapter) | engines_of(path)
@@ -54,7 +57,7 @@ def engines_of(path: Path) -> set[str]:
     """The packages that an adapter builds on, in its own package or module and nowhere else."""
     plugin = importlib.import_module(f"stagebench.adapters.{path.parts[1]}.plugin")
     own = {made.package: made.builds_on for made in plugin.stagebench_adapters()}
-    packages = (".".join(place.parts) for place in (path.with_suffix(""), *path.parents))
+    packages = (module_of(place) for place in (path, *path.parents[:-1]))
     return {engine for package in packages for engine in own.get(package, ())}
 
 
@@ -89,7 +92,7 @@ def test_the_controller_imports_only_what_stagebench_depends_on(root, sources, w
     elsewhere = {path for path in sources if path.stem.endswith("_program")}
     controller = {path: text for path, text in sources.items() if path not in {*worker_half, *elsewhere}}
     assert {path.parts[0] for path in controller} == {"adapters", "cluster", "reports", "stagebench.py", "suite"}
-    allowed = declared(root) | TOP_LEVEL
+    allowed = declared(root) | {"stagebench"}
     wrong = [
         f"{path}: {module}"
         for path, text in controller.items()
@@ -107,11 +110,12 @@ def test_the_controller_imports_only_what_stagebench_depends_on(root, sources, w
         ("import requests", True),
         ("from sklearn.datasets import load_sample_images", False),
         ("from stagebench.suite.contracts.case import Case", False),
+        ("from suite.contracts.case import Case", True),
     ],
 )
 def test_the_controller_s_check_sees_what_it_should(root, imports_of, line, refused):
     (module,) = imports_of(line)
-    assert foreign(module, declared(root) | TOP_LEVEL) == refused
+    assert foreign(module, declared(root) | {"stagebench"}) == refused
 
 
 def test_plugins_import_only_the_core(sources, imports_of):
@@ -121,8 +125,10 @@ def test_plugins_import_only_the_core(sources, imports_of):
         f"{path}: {module}"
         for path, text in plugins.items()
         for module in imports_of(text)
-        if (foreign(module, {"suite"}) or module.startswith("stagebench.suite.worker"))
-        and not re.match(r"adapters\.(\w+\.plugin|open_mpi)\b", module)  # import-linter's contract says whose
+        if (foreign(module, {"stagebench.suite"}) or module.startswith("stagebench.suite.worker"))
+        and not re.match(
+            r"stagebench\.adapters\.(\w+\.plugin|open_mpi)\b", module
+        )  # import-linter's contract says whose
     ]
     assert not wrong
 
@@ -160,13 +166,13 @@ def lint(folder: Path) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def test_import_linter_keeps_the_contracts(root):
-    result = lint(root)
+def test_import_linter_keeps_the_contracts(tmp_path):
+    result = lint(linked(tmp_path))
     assert result.returncode == 0, result.stdout + result.stderr
 
 
 BROKEN = {
-    "suite/errors.py": ("reports", "Plugins stand on the core"),
+    "suite/errors.py": ("stagebench.reports", "Plugins stand on the core"),
     "workloads/graph.py": ("stagebench.suite.errors", "Plugins stand on the core"),
     "adapters/reference/plugin.py": ("stagebench.adapters.reference.base", "An adapter's controller side"),
     "adapters/reference/lower.py": ("pydantic", "The worker half needs nothing"),
@@ -177,15 +183,16 @@ BROKEN = {
 def test_import_linter_sees_each_broken_arrow(root, tmp_path):
     for top in TOP_LEVEL - {"tests"}:
         shutil.copytree(root / top, tmp_path / top, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(root / "pyproject.toml", tmp_path)
+    for file in ("pyproject.toml", "stagebench.py"):
+        shutil.copy(root / file, tmp_path)
     for place, (module, _) in BROKEN.items():
         with (tmp_path / place).open("a") as file:
             file.write(f"\nimport {module}\n")
-    result = lint(tmp_path)
+    result = lint(linked(tmp_path / "tree", tmp_path))
     assert result.returncode == 1, result.stdout + result.stderr
     for place, (module, contract) in BROKEN.items():
         assert [row for row in result.stdout.splitlines() if row.startswith(contract) and " BROKEN" in row]
-        assert f"{place[:-3].replace('/', '.')} -> {module} " in result.stdout
+        assert f"{module_of(Path(place))} -> {module} " in result.stdout
 
 
 PROBE = """
@@ -199,7 +206,7 @@ print(json.dumps(sorted(sys.modules)))
 def test_the_controller_and_every_plugin_load_no_framework(root, sources):
     """In a process of its own, so that nothing else has loaded one; with the frameworks installed it could."""
     half = [path for path in sources if path.parts[0] != "adapters" or path.name == "plugin.py"]
-    names = [".".join(path.with_suffix("").parts).replace(".__init__", "") for path in half]
+    names = [module_of(path) for path in half]
     names = [
         each for each in names if not each.endswith(("__main__", "_driver", "_program"))
     ]  # run when imported; in an engine

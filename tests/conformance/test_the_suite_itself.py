@@ -13,7 +13,7 @@ from stagebench.suite.contracts.hooks import hookimpl
 from stagebench.suite.plugins import manager
 
 class Odd(Adapter):
-    contract = 3
+    contract = 4
     name, title, package, environment, remedy = "{name}", "Odd", "{name}", "{name}", "tox run -e {name}"
     one = Strategy("single", "{name}.worker:{trainer}", "one", ("local",), distributed=False)
     capabilities = Capabilities(strategies=(one,), formats=({formats}))

@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-import stagebench.reports.command
+from stagebench.reports import command
 from stagebench.reports.exports.write import charts_of
 from stagebench.reports.exports.write import write as export
 from stagebench.reports.pages.comm import bandwidths, gradients, panels_of, times
@@ -183,7 +183,7 @@ def test_tables_hold_every_message_and_what_failed(folder, tmp_path):
 def test_report_knows_such_a_run_also_without_anything_measured(folder, tmp_path):
     app = typer.Typer()
     app.callback()(lambda: None)
-    stagebench.reports.command.stagebench_commands(app)
+    command.stagebench_commands(app)
     run = CliRunner()
     told = run.invoke(app, ["report", str(folder.path), "-o", str(tmp_path / "out")])
     assert told.exit_code == 0, told.output

@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-import stagebench.reports.command
+from stagebench.reports import command
 from stagebench.suite.contracts.hooks import PROJECT, Hooks
 from stagebench.suite.errors import RequestError
 from tests.reports.made_run import MadeRun, case_of
@@ -18,7 +18,7 @@ def report(tmp_path):
     """Runs the command for tmp_path/run, with the plugin registered as any third party's is."""
     plugins = pluggy.PluginManager(PROJECT)
     plugins.add_hookspecs(Hooks)
-    plugins.register(stagebench.reports.command)
+    plugins.register(command)
     plugins.check_pending()
     app = typer.Typer()
     app.callback()(lambda: None)
@@ -74,5 +74,6 @@ def test_records_of_no_case_and_broken_ones_are_told_on_the_page_and_on_stderr(r
 
 
 def test_the_command_costs_no_start_up_time():
-    heavy = "import stagebench.reports.command, sys; print([m for m in ('numpy', 'markupsafe', 'jinja2') if m in sys.modules])"
+    heavy = "import stagebench.reports.command, sys; "
+    heavy += "print([m for m in ('numpy', 'markupsafe', 'jinja2') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -8,7 +8,7 @@ import pluggy
 import pytest
 from typer.testing import CliRunner
 
-import stagebench.cluster.local
+from stagebench.cluster import local
 from stagebench.suite import builtin, plugins
 from stagebench.suite.cli import app
 from stagebench.suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
@@ -23,7 +23,7 @@ from tests.reports.made_run import MadeRun
 
 
 class Alpha(Adapter):
-    contract = 3
+    contract = 4
     name, title, package, trainer = "alpha", "Alpha", "toys.alpha", "toys.alpha.worker:AlphaTrainer"
     requires, environment, remedy = ("no_such_framework",), "alpha", "stagebench env make alpha"
 
@@ -61,7 +61,7 @@ class Alpha(Adapter):
 
 
 class Beta(Adapter):
-    contract = 3
+    contract = 4
     name, title, package, trainer = "beta", "Beta", "toys.beta", "toys.beta.worker:BetaTrainer"
 
     @property
@@ -175,7 +175,7 @@ def refusal(stagebench):
 def startable(toys, monkeypatch):
     """Toys whose processes start: they get the worker tests' trainer and the real launcher."""
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "worker"))
-    toys.launchers["local"].processes = stagebench.cluster.local.Local().processes
+    toys.launchers["local"].processes = local.Local().processes
     for adapter in toys.adapters.values():
         adapter.package, adapter.trainer = "toy", "toy:ToyTrainer"
         adapter.requires = ("json",)  # every Python has it: it is really looked for and found
@@ -185,7 +185,7 @@ def startable(toys, monkeypatch):
 class Gamma(Adapter):
     """Packs and reads records by the worker tests' trainer; `slip` says what its reader gets wrong."""
 
-    contract = 3
+    contract = 4
     name, title, package = "gamma", "Gamma", "toy"
     requires, environment, remedy = ("PIL",), "gamma", "tox run -e gamma"
     slip = "none"

@@ -27,7 +27,7 @@ PACKAGE = {
 
 
 class Vendor(Adapter):
-    contract = 3
+    contract = 4
     name, title, package = "vendor", "Vendor", "vendor.fast"
     capabilities = None
 

@@ -111,7 +111,8 @@ def test_a_set_that_another_command_makes_is_refused_with_its_process(folder, tm
 
 
 def test_two_commands_that_make_the_digits_both_end_with_them(tmp_path):
-    script = f"from pathlib import Path; from stagebench.suite.data.make import digits; digits(Path({str(tmp_path)!r}) / 'd.npz')"
+    script = "from pathlib import Path; from stagebench.suite.data.make import digits; "
+    script += f"digits(Path({str(tmp_path)!r}) / 'd.npz')"
     both = [subprocess.Popen([sys.executable, "-c", script], env=processes.variables()) for _ in range(2)]
     assert [each.wait(300) for each in both] == [0, 0]
     assert [path.name for path in tmp_path.iterdir()] == ["d.npz"]

@@ -30,7 +30,7 @@ KNOBS = {
 
 
 class Toy(Adapter):
-    contract = 3
+    contract = 4
     name = "toy"
     capabilities = Capabilities(
         (

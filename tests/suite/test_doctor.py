@@ -149,7 +149,8 @@ def test_what_would_pin_ranks_or_hide_them_is_not_handed_on_and_doctor_says_so(t
 
 
 def test_a_control_group_s_memory_is_the_machine_s():
-    program = "from pathlib import Path; from stagebench.suite.cli.doctor import host_facts; print(host_facts(Path())['memory_bytes'])"
+    program = "from pathlib import Path; from stagebench.suite.cli.doctor import host_facts; "
+    program += "print(host_facts(Path())['memory_bytes'])"
     with small_group(200 << 20) as group:
         inside = ["sh", "-c", 'echo $$ >"$0/cgroup.procs" && exec "$@"', str(group), sys.executable, "-c", program]
         assert int(subprocess.check_output(inside)) == 200 << 20

@@ -18,7 +18,7 @@ CHECKOUT = Path(__file__).parents[2]
 
 
 class Wanting(Adapter):
-    contract = 3
+    contract = 4
     name, title, package = "wanting", "Wanting", "x"
     environment, remedy = "wanting", "tox run -e wanting"
     capabilities = None

@@ -43,7 +43,7 @@ def test_rows_are_the_same_and_so_are_the_names_of_what_is_invalid(run, monkeypa
     assert named.startswith("3 records skipped")
 
 
-@pytest.mark.parametrize("package", ["suite", "multiprocessing"])
+@pytest.mark.parametrize("package", ["stagebench", "multiprocessing"])
 def test_code_in_the_current_folder_is_not_run(run, monkeypatch, tmp_path, parallel, package):
     run.proven(case_of())
     (tmp_path / "here" / package).mkdir(parents=True)

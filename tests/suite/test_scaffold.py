@@ -21,6 +21,7 @@ from stagebench.suite.scaffold.write import optional, rendered, write
 from stagebench.suite.worker.member import Member
 from stagebench.suite.worker.trainer import Trainer
 from stagebench.workloads.kinds import KINDS
+from tests.architecture.linked import PACKAGES
 from tests.support.errors import raising
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("scaffold")]  # one environment for all
@@ -128,12 +129,29 @@ def call(*tokens, cwd=None, code=0, more=None):
 
 def test_the_wheel_ships_the_suite_and_the_templates(installed):
     _, python = installed
-    program = "import stagebench, stagebench_conformance, suite, stagebench.suite.scaffold.write as w; stagebench.plan('quick');"
-    program += "print(len(w.rendered('x')));"
-    program += "print(stagebench_conformance.__file__, suite.__file__)"
+    program = "import stagebench, stagebench_conformance, stagebench.suite.scaffold.write as w;"
+    program += "stagebench.plan('quick'); print(len(w.rendered('x')));"
+    program += "print(stagebench_conformance.__file__, stagebench.__file__)"
     count, places = call(python, "-c", program).splitlines()
     assert int(count) >= 9
     assert places.count(str(python.parents[1])) == 2, "both come from the wheel"
+
+
+def test_a_folder_with_packages_of_the_same_names_keeps_them_and_breaks_nothing(installed, tmp_path):
+    _, python = installed
+    for name in PACKAGES:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("OWN = True")
+    home = {"HOME": str(tmp_path / "home"), "XDG_CACHE_HOME": str(tmp_path / "home")}
+    page = (ROOT / "docs" / "python.md").read_text()
+    program = page.partition("```python\n")[2].partition("```")[0]
+    owned = f"import {', '.join(PACKAGES)}\nassert all(each.OWN for each in ({', '.join(PACKAGES)}))\n"
+    for order in (program + owned, owned + program):
+        assert call(python, "-c", order, cwd=tmp_path, more=home).count("can run") == 2
+    command = python.with_name("stagebench")
+    assert "NumPy" in call(command, "show", "results/mine", cwd=tmp_path, more=home)
+    call(python, "-m", "stagebench.suite.cli", "report", "results/mine", "-o", "page", cwd=tmp_path, more=home)
+    assert (tmp_path / "page" / "index.html").exists()
 
 
 @pytest.mark.skipif("STAGEBENCH_FETCH" not in os.environ, reason="tox -e scaffold fetches packages for it")

@@ -73,7 +73,7 @@ def by_strategy(adapter):
     It reads that file's text: an interpreter of Python 3.6 cannot import it.
     """
     text = (Path(__file__).parents[2] / "adapters" / adapter / "plugin.py").read_text()
-    places = dict(re.findall(r'"(\w+)",\s*"(adapters\.[\w.]+:\w+)"', text))
+    places = dict(re.findall(r'"(\w+)",\s*"(stagebench\.adapters\.[\w.]+:\w+)"', text))
 
     def trainer(setup):
         module, _, name = places[setup.strategy].partition(":")

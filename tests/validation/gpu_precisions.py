@@ -4,8 +4,9 @@
 
 PyTorch's trainer, batches on the device. A way's figures are printed as soon as they are known: its first step, in
 which cuDNN tries its algorithms; its speed, the median of blocks of native steps, each behind a synchronisation; its
-share of the peak, a large product of matrices in the same format (`stagebench.suite.worker.peaks`). Where `default` is among the
-ways, the others' gains over it follow, each with its bootstrap 95 % interval. `--device cpu` shows that it runs.
+share of the peak, a large product of matrices in the same format (`stagebench.suite.worker.peaks`). Where `default` is
+among the ways, the others' gains over it follow, each with its bootstrap 95 % interval. `--device cpu` shows that it
+runs.
 """
 
 import argparse

@@ -138,7 +138,7 @@ def launched(asked, framework, name):
 def measure(asked, framework, name):
     graph = by_name()[name].graph()
     tensors = trained(graph)
-    kind = getattr(importlib.import_module("adapters.%s.inference" % framework), PREDICTORS[framework])
+    kind = getattr(importlib.import_module("stagebench.adapters.%s.inference" % framework), PREDICTORS[framework])
     for batch in asked.batch:
         queries = [synthetic(graph, batch, seed).inputs for seed in range(3)]
         ours = kind(setup(batch=batch, tuning="tuned"))

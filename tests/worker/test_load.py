@@ -69,7 +69,8 @@ def test_a_load_stands_above_every_thread_of_its_rank(refused):
 
 
 def test_a_load_ends_with_its_rank():
-    program = "import os; from stagebench.suite.worker.load import Load; load = Load(0.5, [%d]); print(load._processes[0].pid); "
+    program = "import os; from stagebench.suite.worker.load import Load; load = Load(0.5, [%d]); "
+    program += "print(load._processes[0].pid); "
     program = program % min(os.sched_getaffinity(0)) + "import sys; sys.stdout.flush(); os._exit(1)"
     pid = int(subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=False).stdout)
     limit = time.monotonic() + GIVE_UP

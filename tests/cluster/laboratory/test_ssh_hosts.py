@@ -90,7 +90,8 @@ def test_hosts_whose_own_names_mean_themselves_alone_meet_all_the_same(laborator
 
 def test_the_interface_is_the_one_that_leads_there(laboratory):
     first, second = laboratory.layout.hosts
-    ask = "import sys; from stagebench.suite.worker.rendezvous import *; print(interface_of(address_towards(sys.argv[1])))"
+    ask = "import sys; from stagebench.suite.worker.rendezvous import *; "
+    ask += "print(interface_of(address_towards(sys.argv[1])))"
     for host in (first, second):  # to itself as to the other
         tokens = [sys.executable, "-c", ask, laboratory.layout.address(first)]
         place = {**os.environ, "PYTHONPATH": str(CHECKOUT)}

@@ -8,7 +8,7 @@ TRAINER = "tinyadapter.worker:TinyTrainer"
 
 
 class Tiny(Adapter):
-    contract = 3
+    contract = 4
     name = "tiny"
     title = "Tiny"
     package = "tinyadapter"
