@@ -68,7 +68,7 @@ STRATEGIES = (
     ),
     Strategy(
         INFERENCE,
-        "adapters.caffempi.inference:predictor",
+        "adapters.caffempi.inference:CaffeMPIPredictor",
         "No training: the net's forward, which keeps nothing; tuned: PyTorch's adapter's fused operators.",
         infers=True,
         distributed=False,
