@@ -165,9 +165,7 @@ class Adapter(ABC):
     package: str  # its worker half, "adapters.pytorch": copied into its bundles, except `plugin.py`
     requires: tuple[str, ...] = ()  # modules that its interpreter must have, in addition to NumPy
     optional: tuple[str, ...] = ()  # modules that it may have; the importing code raises Unavailable without them
-    environment: str | None = (
-        None  # its environment's name; None: the Python that runs stagebench, if it has `requires`
-    )
+    environment: str | None = None  # its environment's name; None: the Python that runs stagebench
     # The file of its environment's packages (suite.processes.environments), "adapters/environments/lumen.txt"; "":
     # `stagebench env make` cannot make it.
     requirements: str = ""

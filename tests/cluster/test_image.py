@@ -33,8 +33,15 @@ def test_every_line_is_an_instruction_and_what_it_copies_is_there_and_not_ignore
     for name in sources:
         assert (ROOT / name).exists()
         assert any(name == each or name.startswith(f"{each}/") for each in kept), f"{name} is ignored"
-    hatch = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]
-    assert set(hatch["build"]["targets"]["wheel"]["packages"]) <= sources
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert {*wheel["packages"], *wheel["force-include"]} <= sources
+
+
+def test_the_pins_that_tox_reads_are_copied_before_it_runs():
+    pins = set(re.findall(r"-r (\w+/environments)/", (ROOT / "tox.ini").read_text()))
+    before, _, _ = RECIPE.read_text().partition("RUN tox run")
+    assert len(pins) == 2
+    assert all(f"COPY {folder} {folder}\n" in before for folder in pins)
 
 
 def test_it_makes_the_environment_of_every_framework_and_has_what_the_pods_ask_for(steps):
