@@ -69,7 +69,7 @@ STRATEGIES = (
     ),
     Strategy(
         INFERENCE,
-        "stagebench.adapters.caffempi.inference:predictor",
+        "stagebench.adapters.caffempi.inference:CaffeMPIPredictor",
         "No training: the net's forward, which keeps nothing; tuned: PyTorch's adapter's fused operators.",
         infers=True,
         distributed=False,

@@ -41,7 +41,7 @@ def make_environments(
 
 
 def made(name: str, into: Path | None = None, gpu: bool = False, again: bool = False, python: str | None = None) -> int:
-    """Make an environment unless it is there, whole and of these pins; print why not, and return the exit code."""
+    """Make an environment unless there is a whole one of these pins; print why not, and return the exit code."""
     from stagebench.suite.processes import environments
 
     try:

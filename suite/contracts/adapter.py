@@ -170,9 +170,7 @@ class Adapter(ABC):
     package: str  # its worker half, "stagebench.adapters.pytorch": copied into its bundles, except `plugin.py`
     requires: tuple[str, ...] = ()  # modules that its interpreter must have, in addition to NumPy
     optional: tuple[str, ...] = ()  # modules that it may have; the importing code raises Unavailable without them
-    environment: str | None = (
-        None  # its environment's name; None: the Python that runs stagebench, if it has `requires`
-    )
+    environment: str | None = None  # its environment's name; None: the Python that runs stagebench
     # The file of its environment's packages (stagebench.suite.processes.environments), in a package:
     # "stagebench_lumen/environment.txt"; "": `stagebench env make` cannot make it.
     requirements: str = ""

@@ -368,7 +368,7 @@ def is_environment(folder: Path) -> bool:
 
 
 def remove(folder: Path) -> None:
-    """Remove an environment, if it is there, and the folder that a link names."""
+    """Remove an environment, if there is one, and the folder that a link names."""
     if folder.is_symlink():
         if marker_of(folder):
             shutil.rmtree(folder.resolve())

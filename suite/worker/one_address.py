@@ -110,7 +110,7 @@ class OneAddress(Behind):
             self._exchanged(seen)
 
     def _exchanged(self, value: str) -> List[str]:
-        """Exchange values; answer until rank 0's is there."""
+        """Exchange values; answer until rank 0's has come."""
         found: List[str] = self._ranks.exchange(value, self._answer_until)
         return found
 

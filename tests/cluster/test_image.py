@@ -37,6 +37,13 @@ def test_every_line_is_an_instruction_and_what_it_copies_is_there_and_not_ignore
     assert {*hatch["build"]["targets"]["wheel"]["only-include"], "stagebench.py", "hatch_build.py"} <= sources
 
 
+def test_the_pins_that_tox_reads_are_copied_before_it_runs():
+    pins = set(re.findall(r"-r (\w+/environments)/", (ROOT / "tox.ini").read_text()))
+    before, _, _ = RECIPE.read_text().partition("RUN tox run")
+    assert len(pins) == 2
+    assert all(f"COPY {folder} {folder}\n" in before for folder in pins)
+
+
 def test_it_makes_the_environment_of_every_framework_and_has_what_the_pods_ask_for(steps):
     (made,) = (each.partition("=")[2].split(",") for each in of_kind(steps, "ARG") if each.startswith("ENVIRONMENTS="))
     tox = configparser.RawConfigParser()

@@ -12,6 +12,8 @@ from stagebench.suite.analysis.summary import summarise
 from stagebench.suite.worker.case_parts import Sampling, Serving
 from tests.reports.made_run import MadeRun, case_of
 
+SETTINGS = {"strategy": "inference", "passes": ("offline", "server"), "sampling": Sampling(steps=700, processes=3)}
+
 
 @pytest.fixture
 def page(tmp_path):
@@ -20,9 +22,7 @@ def page(tmp_path):
 
     def made(change=lambda tried: None, versions=(), **rule):
         run = MadeRun(tmp_path / f"run-{next(numbers)}", "serving")
-        sampling = Sampling(steps=700, processes=3)
-        settings = {"strategy": "inference", "passes": ("offline", "server"), "sampling": sampling}
-        case = run.proven(case_of("pytorch", batch=4, serving=Serving(**rule), **settings))
+        case = run.proven(case_of("pytorch", batch=4, serving=Serving(**rule), **SETTINGS))
 
         def changed(record):
             for tried in record["ranks"][0]["tries"]:
@@ -111,9 +111,8 @@ def test_the_hop_goodput_and_the_best_rate_are_shown(page):
 
 def test_the_best_batch_and_delay_are_marked_as_measured_and_as_the_model_says(tmp_path):
     run = MadeRun(tmp_path / "run", "serving")
-    settings = {"strategy": "inference", "passes": ("offline", "server"), "sampling": Sampling(steps=700, processes=3)}
     for delay in (0.0, 2.0):
-        run.proven(case_of("pytorch", batch=4, serving=Serving(max_delay_ms=delay, bound_ms=1000.0), **settings))
+        run.proven(case_of("pytorch", batch=4, serving=Serving(max_delay_ms=delay, bound_ms=1000.0), **SETTINGS))
     text = str(serving(Report(run.folder, summarise(run.folder))).body)
     heat, _, after = text.partition("the largest of all")
     latencies, _, charts = after.partition("● the least, ○")
@@ -125,11 +124,10 @@ def test_the_best_batch_and_delay_are_marked_as_measured_and_as_the_model_says(t
 
 def test_settings_on_one_page_have_titles_of_their_own(tmp_path):
     run = MadeRun(tmp_path / "run", "serving")
-    settings = {"strategy": "inference", "passes": ("offline", "server"), "sampling": Sampling(steps=700, processes=3)}
     for arrivals in ("poisson", "bursts"):
         for delay in (0.0, 2.0):
             rule = Serving(max_delay_ms=delay, bound_ms=1000.0, arrivals=arrivals)
-            run.proven(case_of("pytorch", batch=4, serving=rule, **settings))
+            run.proven(case_of("pytorch", batch=4, serving=rule, **SETTINGS))
     text = str(serving(Report(run.folder, summarise(run.folder))).body)
     titles = re.findall("<h3>([^<]*: which batch and delay)", text)
     assert len(set(titles)) == len(titles) == 2
@@ -137,8 +135,7 @@ def test_settings_on_one_page_have_titles_of_their_own(tmp_path):
 
 def test_a_server_that_ended_before_its_last_try_has_no_result(tmp_path):
     run = MadeRun(tmp_path / "run", "serving")
-    settings = {"strategy": "inference", "passes": ("offline", "server"), "sampling": Sampling(steps=700, processes=3)}
-    case = run.proven(case_of("pytorch", batch=4, serving=Serving(model_server="mosec"), **settings))
+    case = run.proven(case_of("pytorch", batch=4, serving=Serving(model_server="mosec"), **SETTINGS))
     run.changed(case, lambda record: record["ranks"][0].update(model_server=None))
     assert (run.only().outcome, run.only().served) == ("ok", None)
 

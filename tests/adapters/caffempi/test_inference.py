@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from stagebench.adapters.caffempi.inference import CaffeMPIPredictor, predictor
+from stagebench.adapters.caffempi.inference import CaffeMPIPredictor
 from stagebench.suite.worker.queries import tensors_of
 from stagebench.workloads import weights
 from stagebench.workloads.networks import by_name
@@ -26,7 +26,7 @@ def test_fused_layers_answer_as_single_ones_do(name):
     queries = stream.randint(0, graph.vocabulary, shape) if graph.vocabulary else stream.standard_normal(shape)
     queries = queries.astype(np.int64 if graph.vocabulary else np.float32)
     for tuning in ("default", "tuned"):
-        made = predictor(setup(strategy="inference", tuning=tuning, batch=4))
+        made = CaffeMPIPredictor(setup(strategy="inference", tuning=tuning, batch=4))
         made.start()
         made.load(graph, tensors_of(graph, weights.for_proof(graph)))
         assert isinstance(made, CaffeMPIPredictor) == (tuning == "default")
