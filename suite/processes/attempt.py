@@ -26,7 +26,7 @@ from stagebench.suite.worker.guard import oom_kills
 from stagebench.suite.worker.messages import Joined, Message, Waiting, of_type
 from stagebench.suite.worker.turns import PIPE
 
-__all__ = ["Attempt", "Limits", "Measuring", "OnMessage", "Sent", "in_one_go", "run", "running"]
+__all__ = ["Attempt", "Limits", "Measuring", "OnMessage", "Sent", "in_one_go", "joined", "run", "running"]
 
 LOOK_EVERY = 0.1  # seconds; a process that ends is noticed at once
 LOOK_EVERY_TURN = 0.02  # where turns are taken, because the others wait until then
@@ -112,7 +112,7 @@ def running(
                 reported.append(message)
                 watchdog.engine_reported(message)
             waiting |= received(mailbox, watchdog, on_message)
-            if problem is None and joined(mailbox, ranks):
+            if problem is None and joined(mailbox.messages, ranks):
                 problem = misplaced(mailbox.messages) or ""
             if len(waiting) == ranks:
                 rested += yield from until_given(waiting, pipes, watchdog)
@@ -144,9 +144,9 @@ def running(
     return Attempt(outcome, plain(reason), mailbox.messages, time.monotonic() - began - rested, kept)
 
 
-def joined(mailbox: Mailbox, ranks: int) -> bool:
+def joined(messages: Sent, ranks: int) -> bool:
     """Return whether every rank has joined the others; one that met too few reports that itself."""
-    return all(any(each.world == ranks for each in of_type(Joined, sent)) for sent in mailbox.messages.values())
+    return all(any(each.world == ranks for each in of_type(Joined, sent)) for sent in messages.values())
 
 
 def received(mailbox: Mailbox, watchdog: Watchdog, on_message: OnMessage) -> dict[int, Waiting]:

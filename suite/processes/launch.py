@@ -21,7 +21,7 @@ from stagebench.suite.files import ROOM, disk, real, write_whole
 from stagebench.suite.plugin_errors import ask
 from stagebench.suite.plugins import adapters, launchers, model_servers, workloads
 from stagebench.suite.processes import bundle, jobs, placement_check
-from stagebench.suite.processes.attempt import Attempt, Limits, Measuring, OnMessage, Sent, in_one_go, running
+from stagebench.suite.processes.attempt import Attempt, Limits, Measuring, OnMessage, Sent, in_one_go, joined, running
 from stagebench.suite.processes.hosts import here
 from stagebench.suite.processes.interpreters import Interpreter, find
 from stagebench.suite.worker.job import Job, ModelServer, Task, encode
@@ -61,7 +61,19 @@ class Launch:
         return in_one_go(self.running(folder, task, on_message))
 
     def running(self, folder: Path, task: Task, on_message: OnMessage = ignore, in_turns: bool = False) -> Measuring:
-        """Do what `run` does, with pauses; see stagebench.suite.processes.attempt.running."""
+        """Do what `run` does, with pauses; see stagebench.suite.processes.attempt.running.
+
+        Ranks that meet by sidecars and were silent before all had joined are tried once more: MXNet's ps-lite loses a
+        meeting now and then, and nothing was measured yet. The evidence keeps the first reason.
+        """
+        attempt = yield from self._tried(folder, task, on_message, in_turns)
+        met = joined(attempt.messages, self.configuration.placement.ranks)
+        if attempt.outcome == "timeout" and not met and ask(self.adapter, "sidecars", self.configuration):
+            again = yield from self._tried(folder, task, on_message, in_turns)
+            attempt = replace(again, evidence={**again.evidence, "first_try": attempt.reason})
+        return attempt
+
+    def _tried(self, folder: Path, task: Task, on_message: OnMessage, in_turns: bool) -> Measuring:
         folder = real(folder)
         job_file = folder / "job.json"
         group = jobs.group(self.configuration, self.adapter, self.tuned_batch, self.workload.graph().decay)

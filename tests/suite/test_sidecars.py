@@ -11,13 +11,14 @@ import pytest
 
 from stagebench.adapters.reference.plugin import Reference
 from stagebench.cluster.local import Local
-from stagebench.suite.contracts.case import Case, Placement
+from stagebench.suite.contracts.case import Case, Placement, Sampling
 from stagebench.suite.contracts.engine_messages import EngineFailed
 from stagebench.suite.contracts.launcher import LIMITED, Process, Request, sidecar_name
 from stagebench.suite.errors import Unavailable
-from stagebench.suite.processes import bundle, launch, watchdog
+from stagebench.suite.processes import attempt, bundle, launch, watchdog
 from stagebench.suite.processes.attempt import Attempt, Limits, run
 from stagebench.suite.processes.evidence import Evidence
+from stagebench.suite.processes.jobs import measuring
 from stagebench.suite.processes.outcome import judge
 from stagebench.suite.session.cases import launch_of_case
 from tests.support.errors import raising
@@ -118,6 +119,36 @@ class Served(Reference):
 
     def sidecars(self, case: Case) -> tuple[tuple[str, ...], ...]:
         return (("adapters/served/server.py",),)
+
+
+BRIEF = Sampling(warmup_steps=2, warmup_limit=0.0, steps=5, seconds=0.0, processes=1, quick=True)
+HANGS_ONCE = """#!/bin/sh
+case "$*" in *job.json*) if [ ! -e {second} ]; then exec sleep 1000; fi;; esac
+exec {python} "$@"
+"""
+
+
+@pytest.mark.parametrize(("beside", "outcome"), [((("stagebench.py",),), "ok"), ((), "timeout")])
+def test_a_meeting_by_sidecars_that_hangs_is_tried_once_more(tmp_path, monkeypatch, beside, outcome):
+    monkeypatch.setattr(launch, "adapters", lambda: {"served": Served()})
+    monkeypatch.setattr(Served, "sidecars", lambda self, case: beside)
+    python = tmp_path / "python"
+    python.write_text(HANGS_ONCE.format(second=tmp_path / "second", python=sys.executable))
+    python.chmod(0o700)
+    case = Case("served", "single", "mnist_small", Placement(), passes=("native",), sampling=BRIEF, precision="float64")
+    launched = launch_of_case(case, {"served": str(python)}, tmp_path / "bundle")
+    (tmp_path / "attempt").mkdir()
+    patience = iter([0.1, 300])  # of the try that hangs, and of the next
+
+    def watched(limits, *rest):
+        silence = next(patience)
+        if silence > 1:
+            (tmp_path / "second").touch()
+        return watchdog.Watchdog(Limits(300, silence), *rest)
+
+    monkeypatch.setattr(attempt, "Watchdog", watched)
+    found = launched.run(tmp_path / "attempt", measuring(case, 0, launched.workload, None))
+    assert (found.outcome, bool(found.evidence.get("first_try"))) == (outcome, outcome == "ok"), found.reason
 
 
 def test_servers_that_would_stand_on_the_wrong_host_are_refused(tmp_path, monkeypatch):
