@@ -18,6 +18,7 @@ SIDES = (512, 8192)  # numbers of a matrix's side: the first to be tried, the la
 BYTES = (32 << 20, 1 << 30)  # bytes of a copy: the first to be tried, the last; more than caches hold
 LONG_S = 0.005  # seconds of a call that can be timed
 LONGEST_S = 0.1  # seconds of a call that is not made larger: a product that is twice as wide takes eight times as long
+SHARE = 0.1  # of a pass's seconds, where that is less
 LEVEL = 1.02  # a larger call that does not do so much more in a second shows that the rate has levelled off
 REPEAT_S = 0.1  # seconds of calls of that size; the quickest counts
 
@@ -30,12 +31,12 @@ class Yardstick(NamedTuple):
     copy: Callable[[int], Call]  # of n: a call that copies n bytes on each device
 
 
-def measure(yardstick: Yardstick, devices: int, synchronize: Callable[[], None], seconds: float = LONGEST_S) -> Peaks:
-    """Measure the peaks, for some tenths of a second; less where a pass takes fewer `seconds`.
+def measure(yardstick: Yardstick, devices: int, synchronize: Callable[[], None], seconds: float = 1.0) -> Peaks:
+    """Measure the peaks, for some tenths of a second; for less if a pass takes less than a second.
 
     A product of n x n matrices has 2 n^3 operations, a copy reads and writes its bytes.
     """
-    longest = min(LONGEST_S, seconds)
+    longest = min(LONGEST_S, SHARE * seconds)
     flop_per_s = _best(yardstick.product, SIDES, lambda side: 2.0 * devices * side**3, synchronize, longest)
     bytes_per_s = _best(yardstick.copy, BYTES, lambda size: 2.0 * devices * size, synchronize, longest)
     return Peaks(flop_per_s, bytes_per_s, yardstick.library)
