@@ -18,6 +18,7 @@ SIDES = (512, 8192)  # numbers of a matrix's side: the first to be tried, the la
 BYTES = (32 << 20, 1 << 30)  # bytes of a copy: the first to be tried, the last; more than caches hold
 LONG_S = 0.005  # seconds of a call that can be timed
 LONGEST_S = 0.1  # seconds of a call that is not made larger: a product that is twice as wide takes eight times as long
+SHARE = 0.1  # of a pass's seconds, where that is less
 LEVEL = 1.02  # a larger call that does not do so much more in a second shows that the rate has levelled off
 REPEAT_S = 0.1  # seconds of calls of that size; the quickest counts
 
@@ -30,20 +31,28 @@ class Yardstick(NamedTuple):
     copy: Callable[[int], Call]  # of n: a call that copies n bytes on each device
 
 
-def measure(yardstick: Yardstick, devices: int, synchronize: Callable[[], None]) -> Peaks:
-    """Measure the peaks, for some tenths of a second.
+def measure(yardstick: Yardstick, devices: int, synchronize: Callable[[], None], seconds: float = 1.0) -> Peaks:
+    """Measure the peaks, for some tenths of a second; for less if a pass takes less than a second.
 
     A product of n x n matrices has 2 n^3 operations, a copy reads and writes its bytes.
     """
-    flop_per_s = _best(yardstick.product, SIDES, lambda side: 2.0 * devices * side**3, synchronize)
-    bytes_per_s = _best(yardstick.copy, BYTES, lambda size: 2.0 * devices * size, synchronize)
+    longest = min(LONGEST_S, SHARE * seconds)
+    flop_per_s = _best(yardstick.product, SIDES, lambda side: 2.0 * devices * side**3, synchronize, longest)
+    bytes_per_s = _best(yardstick.copy, BYTES, lambda size: 2.0 * devices * size, synchronize, longest)
     return Peaks(flop_per_s, bytes_per_s, yardstick.library)
 
 
 def _best(
-    work: Callable[[int], Call], sizes: Tuple[int, int], amount: Callable[[int], float], synchronize: Callable[[], None]
+    work: Callable[[int], Call],
+    sizes: Tuple[int, int],
+    amount: Callable[[int], float],
+    synchronize: Callable[[], None],
+    longest: float,
 ) -> float:
-    """Return the most that was done in a second; the size doubles until the rate of calls levels off."""
+    """Return the most that was done in a second.
+
+    The size doubles until the rate of calls levels off, or a call takes `longest` seconds and can be timed.
+    """
     (size, last), before = sizes, 0.0
     while True:
         call = work(size)
@@ -51,11 +60,11 @@ def _best(
         shortest = _seconds(call, synchronize)
         rate = amount(size) / max(shortest, 1e-9)
         level = shortest >= LONG_S and before and rate < LEVEL * before
-        if level or shortest >= LONGEST_S or size >= last:
+        if level or shortest >= max(longest, LONG_S) or size >= last:
             break
         before = rate if shortest >= LONG_S else 0.0
         size *= 2
-    end = time.perf_counter() + REPEAT_S
+    end = time.perf_counter() + min(REPEAT_S, longest)
     while time.perf_counter() < end:
         shortest = min(shortest, _seconds(call, synchronize))
     return max(before, amount(size) / shortest)

@@ -70,7 +70,7 @@ def infer(made: Predictor, task: job.Measure, outbox: Outbox) -> None:
     outbox.send(messages.Noise(before, reference(made), loads.host_use))
     send_memory(made, outbox)
     if task.peaks:
-        measure_peaks(made, outbox)
+        measure_peaks(made, outbox, task.sampling.seconds)
     with costs_a_note(outbox, "notes", "not known"):
         outbox.send(messages.Notes(made.notes()))
 
@@ -107,7 +107,7 @@ def measure_training(trainer: Trainer, task: job.Measure, outbox: Outbox) -> Non
     outbox.send(messages.Noise(before, reference(trainer), passes.host_use))
     send_memory(trainer, outbox)
     if task.peaks:  # afterwards: the matrices take memory too
-        measure_peaks(trainer, outbox)
+        measure_peaks(trainer, outbox, task.sampling.seconds)
     if KERNELS in task.passes:  # last of all: a profiler takes memory, and may leave something behind
         outbox.send(messages.Phase(KERNELS))
         feed.prepare()
@@ -162,8 +162,8 @@ def send_memory(made: Member, outbox: Outbox) -> None:
     outbox.send(messages.Memory(resident, on_devices))
 
 
-def measure_peaks(made: Member, outbox: Outbox) -> None:
-    """Measure the peaks on all ranks at once."""
+def measure_peaks(made: Member, outbox: Outbox, seconds: float) -> None:
+    """Measure the peaks on all ranks at once; a pass takes `seconds`."""
     outbox.send(messages.Phase("peaks"))
     made.maximum(0.0)
 
@@ -174,7 +174,7 @@ def measure_peaks(made: Member, outbox: Outbox) -> None:
     with costs_a_note(outbox, "peaks", "not measured"):
         yardstick = made.yardstick()
         if yardstick is not None:
-            outbox.send(peaks.measure(yardstick, made.setup.devices, synchronize))
+            outbox.send(peaks.measure(yardstick, made.setup.devices, synchronize, seconds))
 
 
 def subnormal_note(trainer: Trainer, batch: Any = None) -> Dict[str, Any]:

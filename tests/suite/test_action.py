@@ -22,8 +22,10 @@ PLAN = """name = "little"
 [sampling]
 quick = true
 processes = 2
+warmup_steps = 2
+warmup_limit = 0.1
 steps = 4
-seconds = 0.1
+seconds = 0
 [[cases]]
 adapter = "reference"
 strategy = "single"

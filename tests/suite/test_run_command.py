@@ -102,7 +102,7 @@ def test_a_network_of_one_s_own_is_measured_and_kept(measured, tmp_path):
 
 def test_a_reason_is_said_once_for_an_adapter(measured, stagebench):
     told, folder = measured(
-        "--adapter", "alpha,beta", "--workload", "mnist_small", "--data", "synthetic", "--tuning", "default,tuned",
+        "--adapter", "beta", "--workload", "mnist_small", "--data", "synthetic", "--tuning", "default,tuned",
         "--batch", "4,8", *BRIEF,
     )  # fmt: skip
     reason = "unsupported: beta (2 cases): beta does not do tuning 'tuned'; it does default"

@@ -25,6 +25,7 @@ from tests.architecture.linked import PACKAGES
 from tests.support.errors import raising
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("scaffold")]  # one environment for all
+SLOW = pytest.mark.skipif("STAGEBENCH_FETCH" not in os.environ, reason="tox -e scaffold makes environments for it")
 ROOT = Path(__file__).parents[2]
 
 
@@ -154,7 +155,7 @@ def test_a_folder_with_packages_of_the_same_names_keeps_them_and_breaks_nothing(
     assert (tmp_path / "page" / "index.html").exists()
 
 
-@pytest.mark.skipif("STAGEBENCH_FETCH" not in os.environ, reason="tox -e scaffold fetches packages for it")
+@SLOW
 def test_the_wheel_makes_an_environment_for_itself_in_an_empty_home(installed, tmp_path):
     """The smallest that is needed by nothing else: NumPy, mpi4py and an MPI library, 26 MB."""
     _, python = installed
@@ -214,6 +215,7 @@ def test_the_conformance_suite_of_a_fresh_scaffold_fails_at_the_stubs_and_says_s
     }, told
 
 
+@SLOW
 def test_the_tox_environment_of_a_fresh_scaffold_finds_a_built_wheel(installed, tmp_path):
     """And two folders to look in; the suite runs as far as needs no framework."""
     pytest.importorskip("tox", reason="tox is a part of the tests' environment")

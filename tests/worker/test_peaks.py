@@ -14,7 +14,6 @@ from tests.support.trainers import setup
 def quick(monkeypatch):
     monkeypatch.setattr(peaks, "SIDES", (64, 128))
     monkeypatch.setattr(peaks, "BYTES", (1 << 16, 1 << 18))
-    monkeypatch.setattr(peaks, "REPEAT_S", 0.01)
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
@@ -22,7 +21,7 @@ def test_cores_multiply_and_copy(quick, precision):
     yardstick = peaks.on_cores(setup(precision=precision, devices=2, threads=2))
     (first, second) = yardstick.product(8)()
     assert first.dtype == second.dtype == precision
-    found = peaks.measure(yardstick, 2, lambda: None)
+    found = peaks.measure(yardstick, 2, lambda: None, 0.01)
     assert found.flop_per_s > 1e6
     assert found.bytes_per_s > 1e6
     assert found.library == "NumPy " + np.__version__
@@ -39,14 +38,14 @@ def best(monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(peaks.time, "perf_counter", lambda: clock[0])
 
-    def found(sizes, seconds, rate=lambda size: size):
+    def found(sizes, seconds, rate=lambda size: size, longest=peaks.LONGEST_S):
         made = []
 
         def work(size):
             made.append(size)
             return lambda: clock.__setitem__(0, clock[0] + seconds(size))
 
-        return peaks._best(work, sizes, rate, lambda: None), made
+        return peaks._best(work, sizes, rate, lambda: None, longest), made
 
     return found
 
@@ -70,6 +69,7 @@ def test_a_product_grows_until_its_rate_levels_off(best):
     assert rate == pytest.approx(3e12)
     assert made == [512, 1024, 2048, 4096, 8192][: len(made)]
     assert 4096 in made
+    assert best((512, 8192), seconds, longest=0.0)[1] == [512, 1024, 2048], "the first that can be timed"
 
 
 class Sent(list):
@@ -83,12 +83,12 @@ class Sent(list):
 
 def test_a_rank_reports_its_peaks_or_why_it_has_none(quick):
     sent = Sent()
-    measure_peaks(ToyTrainer(setup()), sent)
+    measure_peaks(ToyTrainer(setup()), sent, 0.01)
     assert [type(message) for message in sent] == [messages.Phase, messages.Peaks]
     assert sent.alive >= 4, "a sign of life after each call: products take long on busy cores"
-    measure_peaks(ToyTrainer(setup(device="cuda")), sent)
+    measure_peaks(ToyTrainer(setup(device="cuda")), sent, 0.01)
     assert type(sent[-1]) is messages.Phase
-    measure_peaks(ToyTrainer(setup(knobs={"raises": {"yardstick": "MemoryError"}})), sent)
+    measure_peaks(ToyTrainer(setup(knobs={"raises": {"yardstick": "MemoryError"}})), sent, 0.01)
     assert sent[-1].notes == {"peaks": "not measured: MemoryError: told to in yardstick"}
 
 

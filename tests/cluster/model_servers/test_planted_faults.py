@@ -1,4 +1,4 @@
-"""A model server that works, and what is said of one that does not."""
+"""A model server that works, and what is said of one that does not; over HTTP and, in Triton's environment, gRPC."""
 
 import socket
 import sys
@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stagebench.suite.errors import Unavailable
+from stagebench.suite.processes.launch import started
 from stagebench.suite.worker import model_server
 from stagebench.suite.worker.arrivals import Asked
 from stagebench.suite.worker.asking import ServerEnded
@@ -21,7 +23,7 @@ from tests.support.errors import raising
 from tests.support.started import running_in
 
 CHECKOUT = Path(__file__).parents[3]
-PROGRAM = Path(__file__).with_name("plain_program.py")
+PROGRAM, OVER_GRPC = (Path(__file__).with_name(f"{name}_program.py") for name in ("plain", "grpc"))
 DUE = np.arange(1.0, 41.0) / 100.0
 
 
@@ -29,9 +31,16 @@ DUE = np.arange(1.0, 41.0) / 100.0
 def behind(tmp_path):
     """Gives an echo behind the server with a fault."""
 
-    def made(fault="", batch_s=0.0, **rule):
-        environ = {"FAULT": fault}
-        server = ModelServer("plain", "1", [sys.executable, str(PROGRAM)], str(CHECKOUT), "/", environ=environ)
+    def made(fault="", batch_s=0.0, protocol="http", **rule):
+        if protocol == "http":
+            server = ModelServer("plain", "1", [sys.executable, str(PROGRAM)], str(CHECKOUT), "/")
+        else:
+            try:
+                triton = started("triton-grpc", {}, tmp_path / "bundle")
+            except Unavailable as error:
+                pytest.skip(str(error))
+            server = triton._replace(tokens=[triton.tokens[0], str(OVER_GRPC)], bundle=str(CHECKOUT))
+        server = server._replace(environ={"FAULT": fault})
         rule = Serving(**{"bound_ms": 20_000.0, **rule})  # a busy machine's queue is not hopeless soon
         return Behind(Asked(echo(batch_s=batch_s), SAMPLES), rule, server, str(tmp_path))
 
@@ -60,18 +69,25 @@ def test_every_query_is_answered_and_its_latency_is_its_parts(behind):
     assert min(found.lag_s) >= 0
 
 
+COUNTED = {
+    "swaps": "wrong",
+    "says nothing": "malformed",
+    "refuses": "refused",
+    "gives up": "timed_out",
+    "fails": "failed",
+}
+OF_GRPC = {**COUNTED, "is not there": "refused"}
+
+
 @pytest.mark.parametrize(
-    ("fault", "count"),
+    ("protocol", "fault", "count"),
     [
-        ("swaps", "wrong"),
-        ("says nothing", "malformed"),
-        ("refuses", "refused"),
-        ("gives up", "timed_out"),
-        ("fails", "failed"),
+        *(("http", *row) for row in COUNTED.items()),
+        *(pytest.param("grpc", *row, marks=pytest.mark.slow) for row in OF_GRPC.items()),
     ],
 )
-def test_what_became_of_each_query_is_counted(behind, fault, count):
-    with behind(fault).running() as server:
+def test_what_became_of_each_query_is_counted(behind, protocol, fault, count):
+    with behind(fault, protocol=protocol).running() as server:
         server.attempt(100.0, DUE[:3])
         found = server.attempt(100.0, DUE)
     assert getattr(found, count) == 40
@@ -122,8 +138,9 @@ def test_what_still_listens_is_named(behind):
             server._check_gone()
 
 
-def test_one_answer_that_never_comes_ends_no_try(behind):
-    with behind("forgets one", bound_ms=1000.0).running() as server:
+@pytest.mark.parametrize("protocol", ["http", pytest.param("grpc", marks=pytest.mark.slow)])
+def test_one_answer_that_never_comes_ends_no_try(behind, protocol):
+    with behind("forgets one", protocol=protocol, bound_ms=1000.0).running() as server:
         found = server.attempt(50.0, np.arange(1.0, 401.0) / 50.0)
     assert len(found.latency_s) + found.timed_out == len(found.lag_s) == 400
     assert found.timed_out
