@@ -22,7 +22,7 @@ def probe_graph() -> Graph:
     x = b.conv("conv1", "input", 8, 5, stride=2, pad=2)  # no rectifier: padding by 0 would never win a maximum
     x = b.max_pool("pool1", b.lrn("norm1", x, size=5, alpha=0.3, beta=0.6, k=1.5), 3, 2, pad=1, ceil=True)
     left = b.conv("left", b.conv_relu("grouped", x, 12, 3, pad=1, groups=2), 12, 1, bias=False)
-    left = b.graph.add("left_bn", "batch_norm", (left,), eps=2e-4, momentum=0.8)
+    left = b.graph.add("left_bn", "batch_norm", (left,), eps=7e-5, momentum=0.8)
     right = b.conv("right", x, 12, 1)
     x = b.relu("sum_relu", b.add("sum", left, right))
     g = b.graph

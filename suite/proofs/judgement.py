@@ -185,9 +185,7 @@ def _cause_in_update(factor: float | None) -> str:
     if factor == 0:
         return "the first update moves nothing: look at `update`, and at whether `parameters` returns those of now"
     if factor is not None:
-        return (
-            f"every first movement is {factor:.3g} times the right one: look at the rate and the momentum in `update`"
-        )
+        return f"every first movement is {factor:.3g} times the right one: look at the rate and momentum in `update`"
     return "the first gradients are right: look at the optimiser's rule in `update`"
 
 

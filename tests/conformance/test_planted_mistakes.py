@@ -482,7 +482,7 @@ def keeps_its_statistics(self, graph, weights):
 
 
 def channels_last(self, inputs):
-    return Flatten.forward(self, np.moveaxis(inputs, 1, -1))
+    return Flatten.forward(self, [np.moveaxis(inputs[0], 1, -1)])
 
 
 def skips_updates(self, batch):
