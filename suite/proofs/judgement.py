@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from stagebench.suite.processes.attempt import Attempt
-from stagebench.suite.proofs.tolerances import Tolerance
+from stagebench.suite.proofs.tolerances import Tolerance, tolerance
 from stagebench.suite.results.rank_report import models
 from stagebench.suite.results.records import Finding, Identity, Verdict, environment_of
 from stagebench.suite.worker import messages
@@ -15,6 +15,11 @@ from stagebench.workloads.graph import Graph
 
 OUTPUTS = {"logits": "the output of forward", "predict": "the output of predict"}  # one tensor each
 ROUNDED = "in float64 all is right: look for numbers that are rounded to a shorter precision"
+KEPT = "the first update is right: look at what is kept between iterations: the batch, the optimiser's state, gradients"
+FIRST_STEP = ("first native movement", "first native statistics")
+FIRST_UPDATE, ALIKE = "first staged movement", 0.02  # factors that are so near to each other are one
+BUILT = ("built parameter", "rebuilt parameter")  # before the first iterations
+SHORT = "these errors are float32's: look first for numbers that are rounded to it"
 FORWARD = ("logits", "statistics")  # the results of the forward pass, independent of gradients
 
 
@@ -42,11 +47,12 @@ def judge(attempt: Attempt, workload: Workload, bounds: Tolerance, device: str =
             f"{what} is {theirs}, the workload has {ours}"
             for theirs in sorted({getattr(proof, what) for proof in proofs} - {ours, None})
         ]
+    devices = max((message.world * message.devices for message in joined), default=1)
     more = [f"and {len(problems) - 5} more"] if len(problems) > 5 else []
     kept: dict[str, list[float | None]] = {kind: [*values] for kind, values in losses.items()}
     return Verdict(
         passed=not problems,
-        reason="; ".join([*problems[:5], *more, *_cause(failed, infers=not losses["oracle"])]),
+        reason="; ".join([*problems[:5], *more, *_cause(failed, factors, devices, infers=not losses["oracle"])]),
         worst=worst,
         losses=messages.ProofLosses(**kept),
         errors=errors,
@@ -67,12 +73,22 @@ def joined(measured: Verdict, in_float64: Verdict | None) -> tuple[Verdict, Iden
     """Return the verdict of both precisions together, and float64's in short (None: not run)."""
     reasons, passed = [measured.reason], measured.passed
     if in_float64 is not None and not in_float64.passed:
-        reasons.append(f"in float64: {in_float64.reason}")
+        short = [SHORT] if measured.passed and _within_float32(in_float64) else []
+        reasons += [f"in float64: {in_float64.reason}", *short]
         passed = False
     elif in_float64 is not None and not measured.passed:
         reasons.append(ROUNDED)
     verdict = measured.but(passed=passed, reason="; ".join(filter(None, reasons)))
     return verdict, None if in_float64 is None else Identity.model_validate(in_float64)
+
+
+def _within_float32(verdict: Verdict) -> bool:
+    bounds = tolerance("float32")
+    return bool(verdict.errors) and all(
+        error is not None and error <= bounds.of(kind)
+        for kind, errors in verdict.errors.items()
+        for error in errors.values()
+    )
 
 
 def _loss_findings(losses: dict[str, list[float]], bounds: Tolerance) -> list[Finding]:
@@ -102,7 +118,7 @@ def _tensor_findings(errors: dict[str, dict[str, float]], bounds: Tolerance, gra
 
     return [
         _found(what, tensor, error, bounds.of(what))
-        for what, tensors in sorted(errors.items(), key=lambda pair: (*FORWARD, pair[0]).index(pair[0]))
+        for what, tensors in sorted(errors.items(), key=lambda pair: (*BUILT, *FORWARD, pair[0]).index(pair[0]))
         for tensor, error in sorted(tensors.items(), key=lambda pair: place(what, pair[0]))
     ]
 
@@ -127,29 +143,57 @@ def _sentence(found: Finding, wrong: dict[str, str], factors: dict[str, float]) 
     return f"{what} is off by {found.error:.2g} (allowed {found.tolerance:.2g}){multiple}"
 
 
-def _cause(failed: list[Finding], infers: bool) -> list[str]:
+def _cause(failed: list[Finding], factors: dict[str, float], devices: int, infers: bool) -> list[str]:
     """Return where to look, for the results that are off; nothing if that is not clear."""
-    if infers:
-        return []
     tensors = {found.what for found in failed if not found.what.endswith("loss")}
+    if infers or not failed:
+        return []
+    if not tensors.isdisjoint(BUILT):
+        kept = "" if BUILT[0] in tensors else " a second time"
+        return [f"the network begins otherwise than it should: look at what `build` does{kept}"]
+    if not tensors:
+        return ["the tensors are right: look at `loss`"]
+    if "logits" in tensors and {found.what for found in failed} <= OUTPUTS.keys():
+        return ["losses and gradients are right: look at `logits`"]
+    if all("native" in what or what == "predict" for what in tensors):
+        return [_cause_in_step(tensors, failed)]
+    if not tensors.isdisjoint(FORWARD):
+        return []
+    if "gradient" in tensors:
+        return [_cause_in_gradients(_common([found for found in failed if found.what == "gradient"], factors), devices)]
+    first = [found for found in failed if found.what == FIRST_UPDATE]
+    return [_cause_in_update(_common(first, factors)) if first else KEPT]
+
+
+def _cause_in_step(tensors: set[str], failed: list[Finding]) -> str:
     first_step = any(found.what == "native loss" and found.tensor == "iteration 1" for found in failed)
     if tensors == {"predict"} and not first_step:
-        return ["training is right: look at `predict`"]
-    if not tensors:
-        return ["the tensors are right: look at `loss`"] if failed else []
-    if all("native" in what or what == "predict" for what in tensors):
-        if "first native movement" not in tensors and not first_step:
-            return [
-                "the staged iterations and the first native step are right: look at what `step` keeps between steps"
-            ]
-        return ["the staged iterations are right: look at `step`, then at what `build` keeps of an earlier network"]
-    if tensors.isdisjoint({*FORWARD, "gradient"}):
-        return [
-            "the first gradients are right: look at the optimiser's update, then at what is kept between iterations"
-        ]
-    if tensors.isdisjoint(FORWARD):
-        return ["the forward pass is right: look at the backward pass, nearest to the loss first"]
-    return []
+        return "training is right: look at `predict`"
+    if tensors.isdisjoint(FIRST_STEP) and not first_step:
+        return "the staged iterations and the first native step are right: look at what `step` keeps between steps"
+    return "the staged iterations are right: look at `step`, then at what `build` keeps of an earlier network"
+
+
+def _cause_in_gradients(factor: float | None, devices: int) -> str:
+    exchange = "`communicate` if one device alone is proven, else at " if devices > 1 else ""
+    if factor is not None:
+        return f"every gradient is {factor:.3g} times the right one: look at {exchange}the mean over the batch"
+    return f"the forward pass is right: look at {exchange}the backward pass, nearest to the loss first"
+
+
+def _cause_in_update(factor: float | None) -> str:
+    if factor == 0:
+        return "the first update moves nothing: look at `update`, and at whether `parameters` returns those of now"
+    if factor is not None:
+        return f"every first movement is {factor:.3g} times the right one: look at the rate and momentum in `update`"
+    return "the first gradients are right: look at the optimiser's rule in `update`"
+
+
+def _common(failed: list[Finding], factors: dict[str, float]) -> float | None:
+    """Return the factor by which all these results are off; None if there is no such."""
+    found = [factors[name] for name in map(_name, failed) if name in factors]
+    alike = len(found) == len(failed) and max(found) - min(found) <= ALIKE * abs(found[0])
+    return found[0] if alike else None
 
 
 def _mean(rows: Sequence[Sequence[float | None]]) -> list[float]:

@@ -89,9 +89,11 @@ class Proofs:
         Each device has one thread, and the precision is the adapter's usual one: neither changes the behaviour.
         """
         adapter, placement = launch.adapter, replace(case.placement, threads=1)
-        # A rank's first question waits for the others, too, whose times differ on a busy machine.
-        together = adapter.strategy(case).distributed
-        looks = [name for name in Behave(1, 1).looks if name != "laziness" or not together]
+        # A rank's first question waits for the others, too, whose times differ on a busy machine; so do its threads.
+        strategy = adapter.strategy(case)
+        lone = not strategy.distributed and not strategy.several_devices and placement.device == "cpu"
+        left_out = [*["laziness"] * strategy.distributed, *["threads"] * (not lone)]
+        looks = [name for name in Behave(1, 1).looks if name not in left_out]
         precision = adapter.capabilities.usual_precision(placement.device)
         case = case.on(workload=BEHAVIOUR.name, placement=placement, precision=precision)
         proven, task = behaving(configuration_of_proof(case, adapter, BEHAVIOUR), adapter, looks)

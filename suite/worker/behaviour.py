@@ -9,6 +9,7 @@ some device kept. NumPy 1.19 or newer.
 
 import os
 import time
+from contextlib import suppress
 from typing import Any, Callable, Dict, Iterator, Optional
 
 import numpy as np
@@ -51,6 +52,33 @@ def busy_threads(work: Call, enough: float, limit_s: float) -> Optional[float]:
     return found
 
 
+def spread(work: Call) -> Optional[float]:
+    """Return what `busy_threads` does, of a usual piece of `work`: a thread may hand over to another between two.
+
+    None if the system does not count threads' nanoseconds.
+    """
+    if not os.path.exists(f"{TASKS}/{os.getpid()}/schedstat"):
+        return None
+    work()
+    found, until = [], time.process_time() + TRY_S
+    while time.process_time() < until:
+        before = _nanoseconds()
+        work()
+        spent = [now - before.get(thread, 0) for thread, now in _nanoseconds().items()]
+        found.append(sum(spent) / max(*spent, 1))
+    return sorted(found)[len(found) // 2]
+
+
+def _nanoseconds() -> Dict[str, int]:
+    """Return each thread's nanoseconds on a processor so far."""
+    found = {}
+    for thread in os.listdir(TASKS):
+        with suppress(OSError):  # the thread has ended
+            with open(f"{TASKS}/{thread}/schedstat") as stream:
+                found[thread] = int(stream.read().split()[0])
+    return found
+
+
 def _seconds() -> Dict[str, float]:
     """Return each thread's CPU seconds so far."""
     found = {}
@@ -71,10 +99,12 @@ SHARE_OFF = 0.05
 SCALE_OFF = 0.05  # relative; the weights move by less than a hundredth on the way
 QUIET = 8192  # bytes that engines may send in a step without an exchange, as a sign of life; a gradient is larger
 TOGETHER = 1.3  # busy threads, at least, if the case has several
+ALONE = 1.5  # ... and at most, if it has one: next to MXNet's, which computes, 0.27 of a thread issue its work
 LAZY_ROUNDS = 6  # of which the least time of each call counts
 # Shares of a staged iteration's time: the most that a first question may take beyond a second one, and the least that
 # a stage takes which does something. On the network `work`, whose results are small, both are far from any right one.
 PUT_OFF, IDLE = 0.1, 0.02
+LATER = 4.0  # times its own, what the first question after a stage as small as `update` may take beyond a second one
 
 
 def work() -> Graph:
@@ -141,18 +171,21 @@ class Look:
     def _staged(self) -> Iterator[str]:
         trainer = self._trainer
         masks = []
-        passed = True
+        passed, early = True, False
         for _ in range(ROUNDS):
             before = trainer.parameters()["ones.weight"]
             trainer.forward(self._batch)
             rows = trainer.logits()[:: self._share]
             trainer.backward()
             trainer.communicate()
+            early = early or bool((trainer.parameters()["ones.weight"] != before).any())
             trainer.update()
             moved = (trainer.parameters()["ones.weight"] != before).any(axis=1)
             masks.append(rows)
             passed = passed and bool((moved == (rows[0] > 0.5)).all())
         yield from mask_problems("forward", np.array(masks))
+        if early and "update" in self._task.stages:
+            yield "backward: the parameters move before update is called, whose work this is"
         if self._devices == 1 and not passed:
             yield "backward: dropout passes gradients where forward dropped, or none where it kept"
 
@@ -190,12 +223,12 @@ class Look:
             yield "step_alone: the step trains nothing"
         # A sample pushes its label's row up and all others down, in every tensor where the start is zero.
         rows = [np.where(start[name] == 0.0, found, 0.0)[others] for name, found in moved.items()]
-        if any((row > 0.1 / self._share / self._devices).any() for row in rows):
+        arrived = any((row > 0.1 / self._share / self._devices).any() for row in rows)
+        if arrived:
             yield "step_alone: gradients of other devices arrived"
         trainer.maximum(0.0)
-        if (
-            trainer.setup.model_parallel_size == 1 and trainer.setup.rank == 0
-        ):  # the others wait, and send nothing to it
+        # The others wait, and send nothing to it; a step that is known to need them would never end.
+        if trainer.setup.model_parallel_size == 1 and trainer.setup.rank == 0 and not arrived:
             yield from self._sent()
         trainer.maximum(0.0)
 
@@ -231,12 +264,13 @@ class Look:
         whole = sum(sum(least[name][:2]) for name in ("forward", "backward", "update"))
         for name, (_, results, _) in calls.items():
             own, first, again = (each / max(whole, 1e-9) for each in least[name])
-            if first - again > PUT_OFF:
+            small = name == "update" and name in self._task.stages
+            if first - again > (min(PUT_OFF, LATER * own) if small else PUT_OFF):
                 yield (
                     f"{name}: its work is put off until its {results} are asked for; do all of it in {name}, or "
                     "wait for it in synchronize"
                 )
-            elif name in self._task.stages and own < IDLE:
+            elif name in self._task.stages and not small and own < IDLE:
                 yield f"{name}: does nothing, and another call does its work"
 
     def _threads(self) -> Iterator[str]:
@@ -246,6 +280,11 @@ class Look:
             trainer.step(batch)
             trainer.synchronize()
 
+        if trainer.setup.threads == 1:
+            shared = spread(step)
+            if shared is not None and shared > ALONE:
+                yield f"step: 1 thread was asked for, and {shared:.1f} share the work; look at how start sets them"
+            return
         found = busy_threads(step, TOGETHER, LIMIT_S)
         if found is not None and found < TOGETHER:
             threads = f"{trainer.setup.threads} threads were asked for, and {found:.1f} share the work"

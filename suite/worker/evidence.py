@@ -117,25 +117,31 @@ def prove(trainer: Trainer, graph: Graph, samples: int, folder: str) -> Proof:
     errors: Dict[str, Dict[str, float]] = {}
 
     def first(kind: str, result: Call) -> None:
+        found = result()  # on all ranks: the call may be collective
         if kind == "logits":
-            errors[kind] = {kind: oracle.logits_error(result())}
-        elif kind == "gradient" or oracle.names(kind):  # the same on all ranks, so all ask or none
-            found = result()  # on all ranks: the call may be collective
-            # Other networks see other samples: their statistics differ from the first one's, which are stored.
-            errors[kind] = oracle.errors(kind, kind, found) if kind == "gradient" or setup.replica == 0 else {}
+            errors[kind] = {kind: oracle.logits_error(found)}
+        elif kind == "gradient":
+            errors[kind] = oracle.errors(kind, kind, found)
+        else:
+            errors[kind] = oracle.statistics_errors(kind, found)
+            errors["first staged movement"] = oracle.first_movement_errors("staged", found)
 
     trainer.build(graph, initial)
+    errors["built parameter"] = oracle.built_errors("built", trainer.parameters())
     staged = staged_iterations(trainer, graph, samples, first)
     errors.update(oracle.parameter_errors("staged", trainer.parameters()))
 
     trainer.build(graph, initial)
+    errors["rebuilt parameter"] = oracle.built_errors("rebuilt", trainer.parameters())
     native: List[Optional[float]] = []
     for update, batch in enumerate(batches(trainer, graph, samples)):
         change_rate(trainer, update)
         trainer.step(batch)
         native.append(trainer.loss())
         if update == 0:
-            errors["first native movement"] = oracle.first_movement_errors(trainer.parameters())
+            found = trainer.parameters()
+            errors["first native statistics"] = oracle.statistics_errors("first native statistics", found)
+            errors["first native movement"] = oracle.first_movement_errors("native", found)
     errors.update(oracle.parameter_errors("native", trainer.parameters()))
     if not changing:
         predicted = trainer.predict(next(batches(trainer, graph, samples)))  # on all ranks: the call may be collective
@@ -183,6 +189,7 @@ class Oracle:
         self._noisy = isinstance(self._rule, Adam) and not exact
         self._moved = MOVED if self._noisy else 0.0
         self._parts = {parameter.name: parameter.parts for parameter in graph.parameters}
+        self._buffers = graph.buffers
         self._folder = folder
         self._replica = setup.replica
         self._samples = samples
@@ -238,6 +245,21 @@ class Oracle:
             for name, right in theirs.items()
         }
 
+    def statistics_errors(self, called: str, tensors: Arrays) -> Dict[str, float]:
+        """Return the distances of the running statistics after the first forward.
+
+        Other networks see other samples: their statistics differ from the first one's, which are stored.
+        """
+        return self.errors("statistics", called, tensors) if self._replica == 0 else {}
+
+    def built_errors(self, called: str, tensors: Arrays) -> Dict[str, float]:
+        """Return the distance of each parameter from what `build` was given, and of each running statistic."""
+        begin = {name: np.full(shape, float(name.endswith("var"))) for name, shape in self._buffers}
+        return {
+            name: self.compared(f"{called} parameter of {name}", name, tensors.get(name), right)[0]
+            for name, right in {**self._initial, **begin}.items()
+        }
+
     def parameter_errors(self, iterations: str, tensors: Arrays) -> Dict[str, Dict[str, float]]:
         """Return the distances of the parameters and of their movements, after "staged" or "native" iterations.
 
@@ -258,7 +280,7 @@ class Oracle:
             parameters.update(self.errors("running", f"{iterations} parameter", tensors))
         return {f"{iterations} parameter": parameters, f"{iterations} movement": moved}
 
-    def first_movement_errors(self, tensors: Arrays) -> Dict[str, float]:
+    def first_movement_errors(self, iterations: str, tensors: Arrays) -> Dict[str, float]:
         """Return the distances of the parameters' movements after one update from what the gradients move them by.
 
         All parameters are off after an update by a wrong gradient and another; after one, those of the gradient are.
@@ -267,7 +289,7 @@ class Oracle:
         rule = self._rule._replace(lr=self._rates[0])
         for name, start in self._initial.items():
             movement = first_movement(rule, self._clipped * load(self._folder, f"gradient.{name}"), start)
-            what = f"first native movement of {name}"
+            what = f"first {iterations} movement of {name}"
             ours = self._without_noise(name, tensors.get(name), start, movement, self._rates[0])
             _, moved[name] = self.compared(what, name, ours, movement, start)
         return moved
@@ -309,12 +331,8 @@ class Oracle:
         whole = [sum(column) for column in zip(*sums)]
         errors, moves = zip(*(self._relative(part, whole, start is not None) for part in sums))
         off, _, size, length, product = whole
-        if (
-            FAR < relative(off, size) < far
-            and size
-            and length
-            and length - product * product / size < FAR * FAR * length
-        ):
+        # The square of what is no multiple; nothing at all is 0 times the right one.
+        if size and FAR < relative(off, size) < far and length - product * product / size <= FAR * FAR * length:
             self.factors[what] = product / size
         return float(np.max(errors)), float(np.max(moves))  # NaN if one is
 

@@ -142,8 +142,8 @@ class Behave(NamedTuple):
 
     samples: int  # of one rank's network
     shares: int  # of them: devices of this rank that draw masks of their own
-    looks: List[str] = ["staged", "native", "predict", "step_alone", "laziness"]  # the checks; one more: "threads"
-    stages: List[str] = ["forward", "backward"]  # those that the strategy times separately: each does something
+    looks: List[str] = ["staged", "native", "predict", "step_alone", "laziness", "threads"]  # the checks
+    stages: List[str] = ["forward", "backward", "update"]  # those that the strategy times separately
 
 
 class Look(NamedTuple):

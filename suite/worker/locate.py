@@ -16,24 +16,31 @@ from stagebench.workloads.graph import Graph
 from stagebench.workloads.weights import for_proof
 
 FLAT, HEAD, CLASSES = "cut_flat", "cut_head", 4  # a few classes: after a first convolution a dense layer is large
+ORDERED = -1  # the cut before the one without a layer
+ALONE = {  # what a cut without any of the network's layers shows
+    ORDERED: "a network of flatten and dense layers alone is wrong already",
+    0: "the first wrong layer is a flatten (of channels, rows and columns, in this order)",
+}
 FAR, FAR_IN_SHORT = {"float64": 1e-6, "float32": 1e-4}, 5e-2  # relative errors by precision: most mistakes are larger
 
 
 def cut(graph: Graph, layers: int) -> Graph:
     """Return the network that ends after that many layers, with those that the last one reads.
 
-    Without a layer it is another network, whose images have several channels: a flatten layer that mixes them up shows.
+    Without a layer it is another network, whose images have several channels, so that a flatten layer which mixes them
+    up shows; or ORDERED, whose flatten layer cannot.
     """
-    if not layers:
-        graph = Graph(graph.name, (2, 3, 4), graph.classes)
-    wanted = {graph.layers[layers - 1].name if layers else "input"}
-    for layer in reversed(graph.layers[:layers]):
+    before = graph.layers[: max(layers, 0)]
+    if not before:
+        graph = Graph(graph.name, (24, 1, 1) if layers == ORDERED else (2, 3, 4), graph.classes)
+    wanted = {before[-1].name if before else "input"}
+    for layer in reversed(before):
         if layer.name in wanted:
             wanted.update(layer.inputs)
             wanted.update(name.rpartition(".")[0] for name in layer.shares.values())
     found = Graph(f"cut-{layers}", graph.input_shape, CLASSES, graph.decay)
     shape, last = graph.input_shape, "input"
-    for layer in graph.layers[:layers]:
+    for layer in before:
         if layer.name in wanted:
             last, shape = found.add(layer.name, layer.kind, layer.inputs, **layer.attrs), layer.shape
     if len(shape) > 1:
@@ -47,7 +54,7 @@ def results(trainer: Trainer, graph: Graph, samples: int) -> Arrays:
     trainer.build(graph, for_proof(graph))
     whole = synthetic(graph, samples * trainer.setup.replicas, SEED)
     trainer.forward(trainer.to_device(share(whole, trainer.setup.replica, samples)))
-    found = {"loss": np.array([trainer.loss()]), "logits": np.array(trainer.logits())}
+    found = {"logits": np.array(trainer.logits()), "loss": np.array([trainer.loss()])}
     trainer.backward()
     trainer.communicate()
     gradients = {f"gradient of {name}": np.array(tensor) for name, tensor in trainer.gradients().items()}
@@ -61,7 +68,7 @@ def results(trainer: Trainer, graph: Graph, samples: int) -> Arrays:
 def write_layers(trainer: Trainer, graph: Graph, samples: int, folder: str) -> None:
     """Store the results of every cut."""
     graph = graph.without_dropout()
-    for layers in range(len(graph.layers) + 1):
+    for layers in range(ORDERED, len(graph.layers) + 1):
         found = results(trainer, cut(graph, layers), samples)
         np.savez(f"{folder}/{layers}.npz", **found)  # type: ignore[arg-type]
 
@@ -69,18 +76,19 @@ def write_layers(trainer: Trainer, graph: Graph, samples: int, folder: str) -> N
 def first_wrong_layer(trainer: Trainer, graph: Graph, samples: int, folder: str) -> List[str]:
     """Return a sentence that names the first wrong layer; none if all cuts are right."""
     graph = graph.without_dropout()
+    names = ["", FLAT, *(layer.name for layer in graph.layers)]
     far = FAR.get(trainer.setup.precision, FAR_IN_SHORT)
-    for layers in range(len(graph.layers) + 1):
+    for layers in range(ORDERED, len(graph.layers) + 1):
         with np.load(f"{folder}/{layers}.npz") as stored:
             theirs = {name: stored[name] for name in stored.files}
         try:
             ours = results(trainer, cut(graph, layers), samples)
             wrong = [name for name in theirs if name not in ours or not distance(ours[name], theirs[name]) <= far]
-            problem = words(wrong, graph.layers[layers - 1].name if layers else "") if wrong else ""
+            problem = words(wrong, names[layers - ORDERED]) if wrong else ""
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
-        if problem and not layers:
-            return [f"a network of flatten and dense layers alone is wrong already: {problem}"]
+        if problem and layers in ALONE:
+            return [f"{ALONE[layers]}: {problem}"]
         if problem:
             layer = graph.layers[layers - 1]
             shape = " x ".join(map(str, layer.shape))
@@ -91,8 +99,12 @@ def first_wrong_layer(trainer: Trainer, graph: Graph, samples: int, folder: str)
 def words(wrong: List[str], last: str) -> str:
     """Say what of the last layer is wrong, from the names of results."""
     first = wrong[0]
-    if first in ("loss", "logits"):
-        return "its output" if last else f"the {first}"
+    if first == "logits" and "loss" not in wrong:
+        return "the logits, while the loss is right: look at `logits`"
+    if first == "logits":
+        return "its output" if last else "its output, so look at `to_device`, and at how dense layers are made"
+    if first == "loss":
+        return "the loss, though the logits are right"
     if first.startswith("statistics"):
         return "its running statistics"
     own = [name for name in wrong if name.startswith(f"gradient of {last or HEAD}.")]

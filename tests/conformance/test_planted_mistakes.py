@@ -22,7 +22,7 @@ from stagebench_conformance import probe
 from stagebench_conformance.measured import SQUARES, Measured, squares, strayed
 
 from stagebench.adapters.reference.base import ReferenceTrainer
-from stagebench.adapters.reference.layers.parameterless import Dropout
+from stagebench.adapters.reference.layers.parameterless import Dropout, Flatten
 from stagebench.adapters.reference.layers.tokens import GELU, Attention, Embedding
 from stagebench.suite.contracts.case import Case, Placement
 from stagebench.suite.plugins import workloads
@@ -462,6 +462,29 @@ def updating(self):
     return Right.parameters(self)
 
 
+def waits(self):
+    self.late = True
+
+
+def after_the_update(self, *given):
+    """Forward, or return the parameters, after an update that was put off."""
+    if getattr(self, "late", False):
+        self.late = False
+        self.working(Right.update)(self)
+    return Right.forward(self, *given) if given else Right.parameters(self)
+
+
+def keeps_its_statistics(self, graph, weights):
+    before = self._network.named("statistics") if hasattr(self, "_network") else {}
+    Right.build(self, graph, weights)
+    for name, there in self._network.named("statistics").items():
+        there[...] = before.get(name, there)
+
+
+def channels_last(self, inputs):
+    return Flatten.forward(self, [np.moveaxis(inputs[0], 1, -1)])
+
+
 def skips_updates(self, batch):
     """Every fifth: a proof has three."""
     self.taken = getattr(self, "taken", 0) + 1
@@ -501,6 +524,7 @@ PROVEN = {  # mistake: how it is planted; PAGE has what finds it
     "momentum": rule(momentum=0.0),
     "learning rate": rule(lr=RULE.lr * 1.001),
     "rebuilt with an old velocity": {"build": keeps_its_velocity},
+    "rebuilt with old statistics": {"build": keeps_its_statistics},
     "native steps": given("step", brighter),
     "two updates": {"step": steps_twice},
     "native steps with the first batch": {"step": keeps_its_batch},
@@ -528,6 +552,7 @@ PROVEN = {  # mistake: how it is planted; PAGE has what finds it
     "epsilon": layer("left_bn", eps=1e-3),
     "alpha of the LRN": layer("norm1", alpha=1.5),
     "k of the LRN": layer("norm1", k=1.0),
+    "the usual beta of the LRN": layer("norm1", beta=0.75),
     "padding counted": layer("uncounted", count_padding=True),
     "padding not counted": layer("hanging", count_padding=False),
     "pooling": layer("pool1", "avg_pool", kernel=3, stride=2, pad=1, ceil=True),
@@ -586,6 +611,7 @@ BEHAVING = {
     "no scale": dropout(forward=unscaled),
     "the same mask": dropout(forward=reseeded),
     "step_alone exchanges": {"step_alone": Right.step},
+    "an update in backward": {"backward": backward_too, "update": nothing},
     "gradients where native steps dropped": {"step": passes_all_in_native_steps},
     "step_alone exchanges first weights": {"step_alone": adds_first_weights},
     "step_alone idles": {"step_alone": nothing},
@@ -605,8 +631,9 @@ LAZY = {
     "backward left to update": {"backward": nothing, "update": backward_too},
     "steps that are only queued": {"step": put_off, "parameters": stepping},
     "steps whose backward is put off": {"step": all_but_backward, "parameters": updating},
+    "updates that are put off": {"update": waits, "forward": after_the_update, "parameters": after_the_update},
 }
-THREADED = {"one thread of two": (hashes_in(1), 2)}
+THREADED = {"one thread of two": (hashes_in(1), 2), "two threads where one was asked for": (hashes_in(2), 1)}
 CROWDED = {"two threads of one": hashes_in(2)}
 TRAINED = {
     "an update skipped now and then": {"step": skips_updates},
@@ -671,7 +698,7 @@ def test_a_proof_catches_and_names_it(proof, mistake):
 def test_the_look_at_its_behaviour_catches_and_names_it(mistake):
     devices = 1 if mistake in ALONE else 2
     trainer = made({**BEHAVING, **ALONE}.get(mistake, {}), SGD(1e-5, 0.0, 0.0), shards=devices)
-    looks = [name for name in Behave(1, 1).looks if name != "laziness"]
+    looks = [name for name in Behave(1, 1).looks if name not in ("laziness", "threads")]
     caught(mistake, looked(trainer, Behave(SAMPLES, devices, looks)))
 
 
@@ -702,11 +729,12 @@ def test_work_that_is_put_off_is_noticed(mistake, monkeypatch):
     clock = Worked()
     monkeypatch.setattr(behaviour.time, "process_time", clock.process_time)
     build = {"build": lambda self, graph, weights: clock.build(self, graph, weights)}
-    trainer = made({**LAZY.get(mistake, {}), **build}, SGD(1e-5, 0.0, 0.0))
+    worked = {"update": clock.counting(Right.update), "working": staticmethod(clock.counting)}
+    trainer = made({**worked, **LAZY.get(mistake, {}), **build}, SGD(1e-5, 0.0, 0.0))
     caught(mistake, looked(trainer, Behave(2, 1, ["laziness"])))
 
 
-@pytest.mark.parametrize("mistake", [2, *THREADED])
+@pytest.mark.parametrize("mistake", [1, 2, *THREADED])
 def test_threads_are_as_many_as_were_asked_for(mistake, monkeypatch):
     monkeypatch.setattr(behaviour, "LIMIT_S", 2.0)
     how, threads = THREADED.get(mistake) or (hashes_in(mistake), mistake)
@@ -741,6 +769,12 @@ def test_the_first_wrong_layer_is_named(mistake, cuts):
     found = locate.first_wrong_layer(trainer, probe_graph(), SAMPLES, str(cuts))
     assert "".join(found).startswith(CUTS[mistake])
     assert bool(found) == bool(CUTS[mistake])
+
+
+def test_a_wrong_order_of_channels_is_named(cuts):
+    how = another("cut_flat", forward=channels_last)
+    (found,) = locate.first_wrong_layer(made(only_where(how), RULE), probe_graph(), SAMPLES, str(cuts))
+    assert found.startswith("the first wrong layer is a flatten "), found
 
 
 def test_a_layer_that_cannot_be_joined_is_named(cuts):

@@ -5,10 +5,10 @@ import pytest
 from stagebench.suite.contracts.launcher import LOGINS
 from stagebench.suite.processes.attempt import Attempt
 from stagebench.suite.processes.evidence import Login, lost_logins
-from stagebench.suite.proofs.judgement import ROUNDED, joined, judge
+from stagebench.suite.proofs.judgement import ROUNDED, SHORT, joined, judge
 from stagebench.suite.proofs.tolerances import distances, tolerance
 from stagebench.suite.results.records import Verdict
-from stagebench.suite.worker.messages import Proof, ProofLosses, decode, encode
+from stagebench.suite.worker.messages import Joined, Proof, ProofLosses, decode, encode
 from stagebench.suite.worker.typed_json import from_json, to_json
 from stagebench.workloads.networks import by_name
 
@@ -102,24 +102,55 @@ def failing(*kinds, tensors=1):
     ("kinds", "place"),
     [
         (["gradient", "staged parameter", "native parameter"], "backward pass"),
-        (["staged parameter", "native movement"], "optimiser's update"),
+        (["first staged movement", "staged parameter", "native movement"], "`update`"),
+        (["staged parameter", "native movement"], "kept between iterations: the batch"),
         (["first native movement", "native movement"], "look at `step`"),
+        (["first native statistics", "native movement"], "look at `step`"),
         (["native movement"], "what `step` keeps"),
         (["predict"], "`predict`"),
+        (["built parameter", "gradient", "native movement"], "what `build` does"),
+        (["rebuilt parameter", "native movement"], "what `build` does a second time"),
     ],
 )
 def test_a_failed_proof_says_where_to_look(kinds, place):
     assert place in failing(*kinds).split("; ")[-1]
-    assert place not in failing("logits", *kinds)
+    assert place not in failing("logits", *kinds) or place.startswith("what `build`")
     losses = GOOD.losses._replace(native=[9.0, *GOOD.losses.native[1:]])  # the first native loss is off
     off = GOOD._replace(errors=dict(GOOD.errors, predict={"logits": 0.5}), losses=losses)
     assert "look at `step`" in judge(attempt(off), WORKLOAD, FLOAT32).reason
 
 
+@pytest.mark.parametrize(
+    ("kind", "factors", "devices", "place"),
+    [
+        ("gradient", (8.0, 8.1), 1, "every gradient is 8 times the right one: look at the mean over the batch"),
+        ("gradient", (2.0, 2.0), 2, "every gradient is 2 times the right one: look at `communicate` if"),
+        ("gradient", (8.0, 2.0), 1, "the forward pass is right: look at the backward pass"),
+        ("gradient", (2.0,), 2, "the forward pass is right: look at `communicate` if"),
+        ("first staged movement", (0.0, 0.0), 1, "the first update moves nothing: "),
+        ("first staged movement", (0.5, 0.5), 1, "every first movement is 0.5 times the right one: look at"),
+        ("first staged movement", (0.5, 0.0), 1, "the first gradients are right: look at the optimiser's rule"),
+    ],
+)
+def test_a_factor_of_all_tensors_says_where_to_look(kind, factors, devices, place):
+    named = {f"{number}.weight": 0.5 for number in range(2)}
+    multiples = {f"{kind} of {number}.weight": factor for number, factor in enumerate(factors)}
+    proof = GOOD._replace(errors={**GOOD.errors, kind: named}, factors=multiples)
+    ranks = attempt(*[proof] * devices)
+    for rank, messages in ranks.messages.items():
+        messages.append(Joined(rank, devices, "none", {}, 1, {}))
+    assert judge(ranks, WORKLOAD, FLOAT32).reason.split("; ")[-1].startswith(place)
+
+
+def test_only_the_logits_are_off():
+    reason = judge(attempt(changed(("errors", "logits", "logits"), 0.5)), WORKLOAD, FLOAT32).reason
+    assert reason.endswith("look at `logits`")
+
+
 def test_what_is_not_listed_is_counted_and_a_multiple_is_named():
     reason = failing("logits", tensors=14).split("; ")
-    assert len(reason) == 6
-    assert reason[-1] == "and 9 more"
+    assert len(reason) == 7
+    assert reason[5] == "and 9 more"
     multiple = changed(("errors", "gradient", "fc1.weight"), 7.0)._replace(factors={"gradient of fc1.weight": 8.0})
     assert "(allowed 1e-05): it is 8 times the right one; " in judge(attempt(multiple), WORKLOAD, FLOAT32).reason
 
@@ -141,6 +172,7 @@ def test_what_did_not_run_or_fails_in_float64_has_not_passed():
     refuted, identity = joined(measured, exact)
     assert not refuted.passed
     assert refuted.reason.startswith("in float64: gradient of fc1.weight")
+    assert refuted.reason.endswith(SHORT), "float32's bounds hold"
     assert not identity.passed
     assert joined(measured, None) == (measured, None)
     wrong = judge(attempt(GOOD._replace(errors=dict(GOOD.errors, gradient={"fc1.weight": 0.5}))), WORKLOAD, FLOAT32)
