@@ -86,7 +86,9 @@ def test_what_data_commands_print_is_a_value_of_a_plan_and_has_no_codes(capsys):
     clean(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("words", [("show", "r\udce9"), ("run", "quick", "-o", "r\udce9"), ("data", "check", "r\udce9")])
+@pytest.mark.parametrize(
+    "words", [("show", "r\udce9"), ("run", "quick", "-o", "r\udce9"), ("data", "check", "r\udce9")]
+)
 def test_a_name_that_is_no_text_is_refused_with_the_codes_of_its_bytes(stagebench, words):
     assert "'r\\xe9'" in str(stagebench(*words).error)
 
