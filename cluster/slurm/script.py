@@ -183,7 +183,7 @@ def ranks(request: Request, pmi: str) -> str:
     binds itself, the same way under every launcher.
     """
     line = (
-        "unset SLURM_CPUS_PER_TASK SRUN_CPUS_PER_TASK SLURM_EXACT\n"
+        "unset SLURM_CPUS_PER_TASK SRUN_CPUS_PER_TASK SLURM_TRES_PER_TASK SLURM_EXACT\n"
         f"srun --mpi={shlex.quote(pmi)} --cpu-bind=none --kill-on-bad-exit=1 \\\n"
         f'    bash -c "$numbers" rank \\\n'
         f"    {shlex.join(request.command)}"

@@ -45,7 +45,8 @@ class OfText(TyperGroup):
             try:
                 word.encode()
             except UnicodeEncodeError:
-                raise RequestError(f"{word!a} is not UTF-8 text; rename the file") from None
+                name = f"{word!a}".replace("\\udc", "\\x")  # the codes of its bytes, as a shell prints them
+                raise RequestError(f"the name {name} is no UTF-8 text; rename it (convmv renames many)") from None
         return super().parse_args(ctx, args)
 
 

@@ -346,6 +346,6 @@ def _in_words(problem: Any, model: type[BaseModel]) -> str:
         return f"{key}: {problem['ctx']['error']}"
     if key == "ranks" and problem["type"] == "less_than_equal":
         most = problem["ctx"]["le"]
-        return f"ranks = {value!r}: a node takes {most} at most; ranks are counted per node, see nodes"
+        return f"ranks = {value!r}: a node takes {most} at most; ask for fewer, or for more nodes"
     words = WORDED.get(problem["type"], message).removeprefix("Input ").removeprefix("List ")
     return f"{key} = {shown(value)}: {words}"

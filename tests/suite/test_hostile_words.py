@@ -86,6 +86,13 @@ def test_what_data_commands_print_is_a_value_of_a_plan_and_has_no_codes(capsys):
     clean(capsys.readouterr().out)
 
 
+@pytest.mark.parametrize(
+    "words", [("show", "r\udce9"), ("run", "quick", "-o", "r\udce9"), ("data", "check", "r\udce9")]
+)
+def test_a_name_that_is_no_text_is_refused_with_the_codes_of_its_bytes(stagebench, words):
+    assert "'r\\xe9'" in str(stagebench(*words).error)
+
+
 def test_files_and_layers_are_printed_without_codes(stagebench, tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()

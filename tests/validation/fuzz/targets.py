@@ -240,6 +240,7 @@ def trees(draw: Any) -> bytes:
 
 GRAPHS = [json.dumps(by_name()[name].graph().to_dict()).encode() for name in SMALL]
 LOGS = [path.read_bytes() for path in sorted((FIXTURES / "foreign").iterdir()) if path.suffix in (".txt", ".log")]
+PREFIXES = ("", "", "[1,0]<stdout>:", "12: ", "2026-07-09T10:00:00.1234567Z ", "worker-0  | ", "\x1b[32m")
 
 
 def read_network(content: bytes, folder: Path) -> None:
@@ -268,8 +269,9 @@ def read_log(content: bytes, folder: Path) -> None:
 
 @st.composite
 def printed(draw: Any) -> bytes:
-    """A log with a few numbers replaced, a few lines doubled, and a few bytes broken."""
-    lines_ = draw(st.sampled_from(LOGS)).decode().splitlines(keepends=True)
+    """Up to three logs, joined and prefixed, with a few numbers replaced, lines doubled, and bytes broken."""
+    logs = draw(st.lists(st.tuples(st.sampled_from(PREFIXES), st.sampled_from(LOGS)), min_size=1, max_size=3))
+    lines_ = [before + line for before, log in logs for line in log.decode().splitlines(keepends=True)]
     odd = st.sampled_from(["0", "-1", "1e999", "nan", "9" * 400, "", "1,5", "\u0661", "x", "1e-320", "-0.0"])
     for _ in range(draw(st.integers(0, 4))):
         at = draw(st.integers(0, len(lines_) - 1))
@@ -337,11 +339,12 @@ def named(content: bytes) -> tuple[str, ...]:
     """Of a command line, the command or what it was given."""
     whole = content.decode(errors="surrogatepass")
     words = [word[:40] for word in (*whole.split("\0"), *re.split("[\0/]", whole))]
+    quoted = (repr(word).replace("\\udc", "\\x") for word in words)  # codes of bytes, as a refusal has them
     short = (f"{word or '.'}{end}" for word in words if len(word) < 2 for end in (" ", ":", ","))
     longer = [word for word in words if len(word) > 1]
     read = [int(word) for word in longer if re.fullmatch(r"\d+_\d+", word)]  # as the command line reads it
     longer += map(str, [*read, *(float(word) for word in longer if re.fullmatch(r"-?\d+(\.\d+)?e-?\d+", word))])
-    return ("stagebench ", "the options: ", "/out/", str(world()), *map(repr, words), *short, *longer)
+    return ("stagebench ", "the options: ", "/out/", str(world()), *quoted, *short, *longer)
 
 
 RECORD = st.sampled_from(list(RECORDS.values()))
