@@ -13,7 +13,7 @@ from stagebench.suite.analysis.latency import PERCENTILES, words_of
 from stagebench.suite.analysis.panels import SHOWN, Panel, by_group, for_charts, labels, title
 from stagebench.suite.analysis.rows import Row
 from stagebench.suite.analysis.scaling import in_parts
-from stagebench.suite.analysis.wording import interval, milliseconds, number
+from stagebench.suite.analysis.wording import bracketed, milliseconds, number
 from stagebench.suite.text import counted, grouped
 from stagebench.suite.worker.pass_kinds import SINGLE_STREAM
 
@@ -39,8 +39,9 @@ def latency(report: Report) -> Section | None:
     drawn = for_charts(by_group([row for row in rows if row.case.batch == least][:SHOWN]))
     body.append(report.drawn("latency", (_of_one(report, panel) for panel in drawn if len(panel.rows) > 1)))
     body.append(table("Latencies", heads, *report.bodies(panels, cells)))
-    body += [_sweep([row for row in rows if row.sound]), _stages(rows)]
-    known = [found.value for row in rows if row.sound and (found := row.latency(SINGLE_STREAM, FIRST))]
+    sound = [row for row in rows if row.sound]
+    body += [_sweep(sound), _stages(sound)]
+    known = [found.value for row in sound if (found := row.latency(SINGLE_STREAM, FIRST))]
     headline = "Too few queries for a percentile"
     if known:
         low, high = milliseconds(min(known)), milliseconds(max(known))
@@ -101,7 +102,7 @@ def _stages(rows: list[Row]) -> Markup | None:
         waits = [each.latency(SINGLE_STREAM, FIRST) for each in (row, by_id[row.scaling.baseline_id])]
         one, other = (each.value if each else None for each in waits)
         longer = number(one / other) if one and other else ""
-        lines.append([name.words, str(devices), interval(gain), gain.verdict, longer])
+        lines.append([name.words, str(devices), f"{number(gain.value)}{bracketed(gain)}", gain.verdict, longer])
     if not lines:
         return None
     heads = f"Case | devices | samples/s, of one device’s | verdict | 1 sample, {words_of(FIRST)}, of one device’s"

@@ -152,7 +152,7 @@ class Asking:
         found = self._asked_for({"in_flight": in_flight, "seconds": seconds})
         if not found["latency_s"]:
             problem = f"answered none of {in_flight} queries that were sent together: {found['trouble']}"
-            self._fail(problem, "let its queue hold as many, or lower `batch` or `workers`")
+            self._fail(problem, "correct its `options` or its program, or lower `batch` or `workers`")
         return found
 
     def _asked_for(self, task: Dict[str, Any]) -> Dict[str, Any]:
