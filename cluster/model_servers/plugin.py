@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,28 @@ class InJava(ModelServer):
         return f"there is no java {where}: apt-get install default-jre-headless, or name another with JAVA_HOME"
 
 
+class Triton(ModelServer):
+    """NVIDIA's server, which does not load a model whose preferred batches are none."""
+
+    def refusal(self, batch: int, options: Mapping[str, Any]) -> str | None:
+        """Return why the sizes of preferred batches cannot be."""
+        sizes = options.get("preferred_batch_size", [])
+        wrong = [size for size in sizes if type(size) is not int or not 0 < size <= batch]
+        if not wrong:
+            return None
+        return f"preferred_batch_size = {sizes} has {wrong[0]!r}, and a batch has 1 to {batch} queries; leave it out"
+
+
+class BentoML(ModelServer):
+    """A server whose queries wait for others only where they are batched."""
+
+    def refusal(self, batch: int, options: Mapping[str, Any]) -> str | None:
+        """Return why a bound of the queue's latency has no effect."""
+        if batch > 1 or "max_latency_ms" not in options:
+            return None
+        return f"max_latency_ms = {options['max_latency_ms']} bounds the wait for a batch of several; leave it out"
+
+
 def declared(
     kind: type[ModelServer], name: str, title: str, about: str, requires: tuple[str, ...], path: str, **others: Any
 ) -> ModelServer:
@@ -38,7 +61,7 @@ def declared(
 DELAY = "how long the oldest query of a batch waits for others"
 
 TRITON = declared(
-    ModelServer,
+    Triton,
     "triton",
     "Triton",
     "NVIDIA's server in C++ with its Python backend; its version is that of nvidia-pytriton, which brings it.",
@@ -56,7 +79,7 @@ TRITON = declared(
 
 SERVERS = [
     declared(
-        ModelServer,
+        BentoML,
         "bentoml",
         "BentoML",
         "A server in Python; it chooses itself how long a query waits for others. Queries are JSON.",
@@ -153,6 +176,16 @@ SERVERS = [
         "/infer",
         protocol="v2",
         health="/ready",
+    ),
+    ModelServer(
+        "open-inference-grpc",
+        "Open Inference Protocol, over gRPC",
+        "A server elsewhere that speaks the protocol over gRPC; queries leave from Triton's environment.",
+        "",
+        requires=("grpc", "numpy"),
+        environment=TRITON.environment,
+        remedy=TRITON.remedy,
+        protocol="v2-grpc",
     ),
     ModelServer("raw", "Raw bytes", "A server elsewhere whose queries and answers are the bytes of numbers.", ""),
     ModelServer(

@@ -10,9 +10,10 @@ from stagebench.reports.charts.rows import Rows
 from stagebench.reports.pages.run import Report, Section
 from stagebench.suite.analysis.comparability import group
 from stagebench.suite.analysis.latency import PERCENTILES, words_of
-from stagebench.suite.analysis.panels import SHOWN, Panel, by_group, for_charts, title
+from stagebench.suite.analysis.panels import SHOWN, Panel, by_group, for_charts, labels, title
 from stagebench.suite.analysis.rows import Row
-from stagebench.suite.analysis.wording import milliseconds, number
+from stagebench.suite.analysis.scaling import in_parts
+from stagebench.suite.analysis.wording import bracketed, milliseconds, number
 from stagebench.suite.text import counted, grouped
 from stagebench.suite.worker.pass_kinds import SINGLE_STREAM
 
@@ -38,8 +39,9 @@ def latency(report: Report) -> Section | None:
     drawn = for_charts(by_group([row for row in rows if row.case.batch == least][:SHOWN]))
     body.append(report.drawn("latency", (_of_one(report, panel) for panel in drawn if len(panel.rows) > 1)))
     body.append(table("Latencies", heads, *report.bodies(panels, cells)))
-    body.append(_sweep([row for row in rows if row.sound]))
-    known = [found.value for row in rows if row.sound and (found := row.latency(SINGLE_STREAM, FIRST))]
+    sound = [row for row in rows if row.sound]
+    body += [_sweep(sound), _stages(sound)]
+    known = [found.value for row in sound if (found := row.latency(SINGLE_STREAM, FIRST))]
     headline = "Too few queries for a percentile"
     if known:
         low, high = milliseconds(min(known)), milliseconds(max(known))
@@ -87,6 +89,24 @@ def _sweep(rows: list[Row]) -> Markup | None:
     heads = ["Framework", *(f"batch {batch}, {counted(threads, 'thread')}" for batch, threads in sizes)]
     words = "samples/s offline, by batch and threads; ● leads its column, ◐ shares the lead."
     return joined([tag("h3", "Where each leads"), table("Where each leads", heads, *bodies), note(words)])
+
+
+def _stages(rows: list[Row]) -> Markup | None:
+    """Return what networks in stages reach of the whole one on one device; None without both."""
+    by_id = {row.id: row for row in rows}
+    staged = [row for row in rows if in_parts(row) and row.scaling and row.scaling.baseline_id in by_id]
+    lines = list[Cells]()
+    for name, row in zip(labels([row.case for row in staged]), staged, strict=True):
+        assert row.scaling
+        gain, devices = row.scaling.efficiency.scaled(row.case.placement.device_count), row.case.placement.device_count
+        waits = [each.latency(SINGLE_STREAM, FIRST) for each in (row, by_id[row.scaling.baseline_id])]
+        one, other = (each.value if each else None for each in waits)
+        longer = number(one / other) if one and other else ""
+        lines.append([name.words, str(devices), f"{number(gain.value)}{bracketed(gain)}", gain.verdict, longer])
+    if not lines:
+        return None
+    heads = f"Case | devices | samples/s, of one device’s | verdict | 1 sample, {words_of(FIRST)}, of one device’s"
+    return joined([tag("h3", "In stages, against one device"), table("In stages", heads, lines)])
 
 
 def _setting(row: Row) -> Hashable:

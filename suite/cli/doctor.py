@@ -23,6 +23,7 @@ from stagebench.suite.contracts.model_server import ModelServer
 from stagebench.suite.errors import RequestError, Unavailable
 from stagebench.suite.plugin_errors import ask
 from stagebench.suite.plugins import adapters, launchers, model_servers
+from stagebench.suite.worker.haproxy import NO_HAPROXY, haproxy
 
 if TYPE_CHECKING:
     from stagebench.suite.processes.interpreters import Interpreter
@@ -41,7 +42,7 @@ def doctor(as_json: Json = False) -> None:
         "ready": any(row["ready"] for row in rows if row["framework"]),
         "adapters": rows,
         "launchers": [launcher_state(launcher, rows) for launcher in launchers().values()],
-        "model_servers": [model_server_state(server) for server in model_servers().values()],
+        "model_servers": [*map(model_server_state, model_servers().values()), haproxy_state()],
         "data": sets(),
         "host": about,
         "warnings": host_warnings(about),
@@ -143,6 +144,13 @@ def model_server_state(server: ModelServer) -> Row:
         "missing": problem,
         "remedy": server.remedy,
     }
+
+
+def haproxy_state() -> Row:
+    """Return whether HAProxy is installed, which puts the model servers of several hosts behind one address."""
+    missing = "" if haproxy() else NO_HAPROXY
+    title, remedy = "HAProxy, for several hosts' servers", "apt-get install haproxy"
+    return {"name": "haproxy", "title": title, "ready": not missing, "missing": missing, "remedy": remedy}
 
 
 def _print(state: dict[str, Any]) -> None:

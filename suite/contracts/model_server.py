@@ -6,8 +6,10 @@ needs no framework. A server without a program runs elsewhere, with a predictor 
 give.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from stagebench.suite.contracts.deep import DEEP
 from stagebench.suite.contracts.knobs import Knob
@@ -18,7 +20,7 @@ class ModelServer:
     """A program that answers queries. A plugin returns one instance from `stagebench_model_servers`.
 
     Queries are requests POST to `path`, in a protocol of `stagebench.suite.worker.protocols`; over gRPC, of the model
-    that `path` names, and the generator of queries runs in the program's environment, which has `grpcio`. The program
+    that `path` names, and the generator of queries runs in the server's environment, which has `grpcio`. The program
     reads `stagebench.suite.worker.shared_answers.served()`, listens where that says, and answers by `Answers.of`. It is
     ended by SIGTERM to all of its processes. Without a program, `path` and `health` continue the address that a plan
     gives.
@@ -51,6 +53,10 @@ class ModelServer:
 
     def missing(self, interpreter: Path) -> str | None:
         """Return what this machine lacks beyond Python modules, with the remedy; None: nothing."""
+        return None
+
+    def refusal(self, batch: int, options: Mapping[str, Any]) -> str | None:
+        """Return why the server cannot keep options with batches of at most `batch`, with the remedy; None: it can."""
         return None
 
 

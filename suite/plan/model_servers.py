@@ -14,8 +14,10 @@ from stagebench.suite.worker.case_parts import Serving
 from stagebench.suite.worker.pass_kinds import SERVER
 from stagebench.suite.worker.protocols import GRPC
 
-# Of HTTP without TLS: a host, a port, and a path that others are appended to.
-ADDRESS = re.compile(r"http://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\])(:(?P<port>[0-9]{1,5}))?(/[^?#\s]*)?", re.ASCII)
+# Without TLS: a host, a port, and by HTTP a path that others are appended to, by gRPC a model's name.
+HOST = r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\])"
+ADDRESS = re.compile(f"http://{HOST}(:(?P<port>[0-9]{{1,5}}))?(/[^?#\\s]*)?", re.ASCII)
+GRPC_ADDRESS = re.compile(f"grpc://{HOST}:(?P<port>[0-9]{{1,5}})/[^/?#\\s]+", re.ASCII)
 Servers = Mapping[str, ModelServer]
 
 
@@ -35,19 +37,20 @@ def server_problems(choice: Choice, servers: Servers) -> Iterator[tuple[str, str
 
 
 def _of_address(server: ModelServer, address: str, servers: Servers) -> Iterator[str]:
-    read = ADDRESS.fullmatch(address)
+    form, pattern = "http://HOST:PORT/PATH", ADDRESS
+    if server.protocol == GRPC:
+        form, pattern = "grpc://HOST:PORT/MODEL", GRPC_ADDRESS
+    read = pattern.fullmatch(address)
     if server.program and address:
-        others = [
-            each.name for each in servers.values() if not each.program and server.protocol.startswith(each.protocol)
-        ]
+        others = [each.name for each in servers.values() if not each.program and server.protocol == each.protocol]
         yield (
             f"the model server {server.name} is started here and has no address; for one that runs elsewhere write "
             f"model_server = {' or '.join(map(repr, others))}"
         )
     elif not server.program and not address:
-        yield f"the model server {server.name} runs elsewhere; write address = 'http://HOST:PORT/...'"
+        yield f"the model server {server.name} runs elsewhere; write address = '{form}'"
     elif address and not (read and 0 < int(read["port"] or 80) < 1 << 16 and _is_host(read[1])):
-        yield f"address = {shown(address)}: should read http://HOST:PORT/PATH; TLS, users and queries are not sent"
+        yield f"address = {shown(address)}: should read {form}; TLS, users and queries are not sent"
 
 
 def _is_host(host: str) -> bool:
@@ -113,9 +116,12 @@ def one_a_host(case: Case, servers: Servers) -> str | None:
     return None
 
 
-def one_at_a_time(case: Case, servers: Servers) -> str | None:
-    """Return why a model server does not batch as the case wants; None if it does."""
+def unkept(case: Case, servers: Servers) -> str | None:
+    """Return why a model server does not batch as the case wants, or cannot keep its options; None if it does."""
     server = servers.get(case.serving.model_server)
-    if server is None or server.batches or case.batch == 1:
+    if server is None or not serves(case):
         return None
+    if server.batches or case.batch == 1:
+        problem = server.refusal(case.batch, case.serving.options)
+        return problem and f"the model server {server.name} cannot keep its options: {problem}"
     return f"the model server {server.name} answers one query at a time, not {case.batch} together; use batch = 1"

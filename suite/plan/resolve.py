@@ -17,7 +17,7 @@ from stagebench.suite.errors import RequestError
 from stagebench.suite.files import expanded
 from stagebench.suite.plan.checks import Names, check_placement, format_of, hosts_of, refusal, refused_format
 from stagebench.suite.plan.model import WHOLE, Choice, choices, count
-from stagebench.suite.plan.model_servers import one_a_host, one_at_a_time, server_problems, serving_of
+from stagebench.suite.plan.model_servers import one_a_host, server_problems, serving_of, unkept
 from stagebench.suite.plan.read import Plan
 from stagebench.suite.plugins import graph_of, model_servers
 from stagebench.suite.processes.hosts import here
@@ -195,7 +195,7 @@ class _Maker(Names):
         case = case.on(passes=kept or case.passes)
         case = case.on(serving=serving_of(case, self.model_servers))
         server = case.serving.model_server
-        refused = refused or one_at_a_time(case, self.model_servers) or one_a_host(case, self.model_servers)
+        refused = refused or unkept(case, self.model_servers) or one_a_host(case, self.model_servers)
         if refused:
             return Resolved(case, "unsupported", refused)
         if server not in (INPROCESS, *self.model_servers):

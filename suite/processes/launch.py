@@ -162,14 +162,16 @@ def started(name: str, interpreters: Mapping[str, str], bundle_folder: Path) -> 
     if name == INPROCESS:
         return None
     server = model_servers()[name]
-    if not server.program:
-        return ModelServer(server.name, "", [], "", server.path, server.protocol, health=server.health)
-    interpreter = find(server, interpreters)
-    code = bundle.write(server, bundle_folder)
-    tokens = bundle.script(interpreter.path, code, (server.program,))
-    version = interpreter.packages[server.requires[0]]
-    asked = (server.path, server.protocol, server.whole_ms, server.since_arrival, dict(server.environ))
-    return ModelServer(server.name, version, list(tokens), str(code), *asked)
+    tokens, code, version = list[str](), "", ""
+    if server.requires:
+        interpreter = find(server, interpreters)
+        tokens = [str(interpreter.path)]
+    if server.program:
+        code = str(bundle.write(server, bundle_folder))
+        tokens = list(bundle.script(interpreter.path, Path(code), (server.program,)))
+        version = interpreter.packages[server.requires[0]]
+    asked = (server.path, server.protocol, server.whole_ms, server.since_arrival, dict(server.environ), server.health)
+    return ModelServer(server.name, version, tokens, code, *asked)
 
 
 @contextmanager

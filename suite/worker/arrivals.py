@@ -111,9 +111,10 @@ def _rates(capacity: float, share: float, seconds: float) -> List[Tuple[float, i
     counts = [int(max(wanted, rate * seconds / (ROUNDS * len(rates)))) + 1 for rate in rates]
     needed = ROUNDS * sum(count / rate for count, rate in zip(counts, rates))
     if needed > max(LONGEST_S, 2.0 * seconds):
+        remedy = "take a smaller network" if share == min(FLOORS) else "write 0.9, or take a smaller network"
         raise Unsupported(
             f"bound_share = {share:g} wants {wanted * ROUNDS:.0f} queries at each of {len(rates)} "
-            f"rates up to {capacity:.3g}/s, {needed:.0f} s in all; write 0.9, or take a smaller network"
+            f"rates up to {capacity:.3g}/s, {needed:.0f} s in all; {remedy}"
         )
     return list(zip(rates, counts))
 

@@ -101,8 +101,8 @@ class Asking:
         """Return what was seen of the server; after all tries."""
         raise NotImplementedError
 
-    def _fail(self, what: str) -> None:
-        raise ServerEnded(f"the model server {self._named} {what}")
+    def _fail(self, what: str, remedy: str) -> None:
+        raise ServerEnded(f"the model server {self._named} {what}; {remedy}")
 
     @property
     def _named(self) -> str:
@@ -151,7 +151,8 @@ class Asking:
     def _closed_loop(self, in_flight: int, seconds: float) -> Dict[str, Any]:
         found = self._asked_for({"in_flight": in_flight, "seconds": seconds})
         if not found["latency_s"]:
-            self._fail(f"answered none of {in_flight} queries that were sent together: {found['trouble']}")
+            problem = f"answered none of {in_flight} queries that were sent together: {found['trouble']}"
+            self._fail(problem, "correct its `options` or its program, or lower `batch` or `workers`")
         return found
 
     def _asked_for(self, task: Dict[str, Any]) -> Dict[str, Any]:

@@ -13,6 +13,7 @@ import numpy as np
 from stagebench.suite.worker.asking import PATIENCE_S, Address, Asking
 from stagebench.suite.worker.contract import Unavailable
 from stagebench.suite.worker.messages import ServerUse
+from stagebench.suite.worker.protocols import GRPC
 
 
 class Elsewhere(Asking):
@@ -33,7 +34,8 @@ class Elsewhere(Asking):
                     raise self._refusal(f"does not answer GET {parts.path + health}: {error or type(error).__name__}")
             if status != http.client.OK:
                 raise self._refusal(f"answers GET {parts.path + health} with {status}")
-        return Address(host, port, parts.path + self._server.path or "/")
+        path = parts.path[1:] if self._server.protocol == GRPC else parts.path + self._server.path or "/"
+        return Address(host, port, path)
 
     def _wait_until_ready(self) -> None:
         found = self._do({"due": [0.0], "hopeless_s": PATIENCE_S}, PATIENCE_S)

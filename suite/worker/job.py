@@ -56,11 +56,11 @@ class Recipe(NamedTuple):
 
 
 class ModelServer(NamedTuple):
-    """A model server to start, or one elsewhere, which has no tokens: `stagebench.suite.contracts.model_server`."""
+    """A model server to start, or one elsewhere: `stagebench.suite.contracts.model_server`."""
 
     name: str
     version: str
-    tokens: List[str]  # its command
+    tokens: List[str]  # its command, with its environment's Python first; elsewhere that alone, if it has one
     bundle: str  # the folder of the code that it runs
     path: str  # to which queries are sent; elsewhere, below the case's address
     protocol: str = "raw"

@@ -100,10 +100,11 @@ class Behind(Asking):
             if found["latency_s"]:
                 break
             if time.perf_counter() - self._began > READY_S:
-                self._fail(f"gave no answer within {READY_S:g} s of its start")
+                remedy = "remove what delays it, or start fewer `workers`"
+                self._fail(f"gave no answer within {READY_S:g} s of its start", remedy)
             time.sleep(AGAIN_S)
         if found["wrong"]:
-            self._fail("answered the first query wrongly")
+            self._fail("answered the first query wrongly", "correct its program or `options`, or take another server")
         self._ready_s = time.perf_counter() - self._began
 
     # --- queries ---------------------------------------------------------------
@@ -157,9 +158,8 @@ class Behind(Asking):
         self._spent = (self._spent[0] + seen.cpu_s, self._spent[1] + self._wall_s)
         answers = len(found["latency_s"])
         if seen.queries < answers:
-            self._fail(
-                f"gave {answers} answers to queries of which {seen.queries} reached the predictor: it has a cache"
-            )
+            problem = f"gave {answers} answers to queries of which {seen.queries} reached the predictor: it has a cache"
+            self._fail(problem, "turn that off in its program or `options`, or take another server")
         return found
 
     def _begin(self) -> None:
@@ -194,7 +194,8 @@ class Behind(Asking):
 
     def _watch(self) -> None:
         if self._process.poll() is not None:
-            self._fail(f"ended with exit code {self._process.returncode}")
+            remedy = "remove the cause; if memory ran out, lower `batch` or `workers`"
+            self._fail(f"ended with exit code {self._process.returncode}", remedy)
 
     # --- end -------------------------------------------------------------------
 
@@ -207,13 +208,14 @@ class Behind(Asking):
     def _check_gone(self) -> None:
         with socket.socket() as probe:
             if probe.connect_ex((self._host, self._told.port)) == 0:
-                self._fail(f"has ended, and something still listens at its port {self._told.port}")
+                problem = f"has ended, and something still listens at its port {self._told.port}"
+                self._fail(problem, "end that process, which `ss -ltnp` names")
 
-    def _fail(self, what: str) -> None:
+    def _fail(self, what: str, remedy: str) -> None:
         with open(self._log, errors="replace") as log:
             last = [line.strip() for line in log if line.strip()][-LAST:]
-        said = "; its last lines: " + " | ".join(last) if last else ", and wrote nothing"
-        super()._fail(f"{what}{said}")
+        said = "its last lines: " + " | ".join(last) if last else "it wrote nothing"
+        super()._fail(what, f"{remedy}; {said}")
 
 
 def _used(pid: int) -> Tuple[int, int, float]:

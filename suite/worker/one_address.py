@@ -94,7 +94,8 @@ class OneAddress(Behind):
     def _watch(self) -> None:
         super()._watch()
         if self._proxy is not None and self._proxy.poll() is not None:
-            self._fail(f"is behind HAProxy, which ended with exit code {self._proxy.returncode}")
+            problem = f"is behind HAProxy, which ended with exit code {self._proxy.returncode}"
+            self._fail(problem, "remove the cause, or use nodes = 1")
 
     def _dismiss(self) -> None:
         with contextlib.suppress(OSError):  # a rank has ended

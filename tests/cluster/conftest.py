@@ -95,15 +95,15 @@ def launched():
 
 
 @pytest.fixture(scope="session")
-def laboratory():
-    """Two hosts at 1 Gbit/s, of this test run alone."""
+def laboratory(request):
+    """Two hosts at 1 Gbit/s, or as many as a test's parameter is, of this test run alone."""
     lacking = missing()
     if lacking:
         pytest.skip(lacking)
     # Not in pytest's folder: a Slurm in it has sockets, which want a short path.
     with tempfile.TemporaryDirectory(prefix="lab-") as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv(SETTING, folder)
-        state = build.up(checked_layout(f"test-{os.getpid()}-lab", 2, NETWORK), "1gbit")
+        state = build.up(checked_layout(f"test-{os.getpid()}-lab", getattr(request, "param", 2), NETWORK), "1gbit")
         yield state
         build.down(state)
 

@@ -103,6 +103,14 @@ FIRST = {
 
 # At the scale `small` and larger ones.
 WHOLE: Shown = {
+    "inference": {
+        "inference.html": (
+            "In stages, against one device",
+            "samples/s, of one device.s verdict 1 sample, p90, of one device.s",
+            "PyTorch pipeline_inference",
+            "TensorFlow model_parallel_inference",
+        ),
+    },
     "autotune": {"speed.html": ("alexnet on .* best settings", "mnist_small on .* best settings")},
     "batch-size": {
         "accuracy.html": ("The trade-off: mnist_small", "Best accuracy, by batch", "Batch, all devices", "memory, MiB"),

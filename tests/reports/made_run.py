@@ -87,7 +87,11 @@ def passes_of(case: Case, repeat: int, rank: int, slower: float = 1.0) -> dict[s
         }
 
     if case.infers:
-        loads = {"offline": (forward, case.batch), "single_stream": (0.3 * forward, 1), "multi_stream": (forward, 8)}
+        loads = {
+            "offline": (forward, case.batch * case.placement.devices),
+            "single_stream": (0.3 * forward, 1),
+            "multi_stream": (forward, 8),
+        }
         return {name: {"name": name, **whole(seconds, samples=steps * each)} for name, (seconds, each) in loads.items()}
     compute = io + h2d + forward + backward + update
     stages = {"io": io, "h2d": h2d, "forward": forward, "backward": backward, "communication": communication}

@@ -1,6 +1,7 @@
 """`stagebench doctor`: what it says is ready, what is missing, and what to do about it."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,6 +13,7 @@ from stagebench.suite.cli import doctor
 from stagebench.suite.contracts.adapter import Capabilities
 from stagebench.suite.processes import query
 from stagebench.suite.processes.interpreters import Interpreter
+from stagebench.suite.worker import haproxy
 from tests.support.memory import small_group
 
 
@@ -34,6 +36,21 @@ def test_doctor_tells_what_is_missing_and_the_remedy(stagebench, startable, monk
     words = "alpha: STAGEBENCH_PYTHON_ALPHA is /no-such-python, which is not an executable file; name another one"
     assert words in told
     assert "Data sets" in told or "imagenet-like" in told, "it goes on"
+
+
+def test_doctor_lists_haproxy_and_its_remedy(stagebench, startable, tmp_path, monkeypatch):
+    def row():
+        return json.loads(stagebench("doctor", "--json").out)["model_servers"][-1]
+
+    (tmp_path / "haproxy").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert (row()["name"], row()["ready"], row()["missing"]) == ("haproxy", True, "")
+    (tmp_path / "haproxy").unlink()
+    monkeypatch.setattr(haproxy, "SYSTEM", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert not row()["ready"]
+    assert f"- {row()['missing']}" in stagebench("doctor").out.replace("\n  ", " ")
+    assert row()["remedy"] in row()["missing"]
 
 
 def test_doctor_is_content_with_one_framework_and_uses_the_real_finders(stagebench, startable):

@@ -47,6 +47,12 @@ def rules(plan_file):
         ('model_server = "raw"\naddress = "http://there/x?token=1"', ["token=1"]),
         ('model_server = "raw"\naddress = "http://there/x#f"', ["x#f"]),
         ('model_server = "raw"\naddress = "http://[::::]:80/x"', ["[::::]"]),
+        ('model_server = "open-inference-grpc"', ["open-inference-grpc", "grpc://"]),
+        ('model_server = "open-inference-grpc"\naddress = "http://there:1/net"', ["http://there:1/net", "grpc://"]),
+        ('model_server = "open-inference-grpc"\naddress = "grpc://there/net"', ["grpc://there/net"]),
+        ('model_server = "open-inference-grpc"\naddress = "grpc://there:1"', ["grpc://there:1"]),
+        ('model_server = "raw"\naddress = "grpc://there:1/net"', ["grpc://there:1/net", "http://"]),
+        ('model_server = "triton-grpc"\naddress = "grpc://there:1/net"', ["triton-grpc", "'open-inference-grpc'"]),
         ('address = "http://there:1"', ["address"]),
         ("options = { capacity = 8 }", ["options"]),
         ('model_server = "mosec"\noptions = { capacty = 8 }', ["mosec", "capacty", "capacity"]),
@@ -96,6 +102,25 @@ def test_ids_of_cases_without_an_address_or_options_stay():
     assert serving_of(case, model_servers()) == rule
     kept = case.on(serving=rule._replace(address="", options={}))
     assert kept.id == case.id != case.on(serving=rule._replace(options={"capacity": 9})).id
+
+
+@pytest.mark.parametrize(
+    ("server", "options", "batches"),
+    [
+        ("bentoml", "max_latency_ms = 500", [4]),
+        ("bentoml", "max_concurrency = 9", [1, 4]),
+        ("triton", "preferred_batch_size = [1, 4]", [4]),
+        ("triton-grpc", "preferred_batch_size = [0]", []),
+        ("triton", 'preferred_batch_size = ["4"]', []),
+    ],
+)
+def test_an_option_that_no_batch_can_have_is_refused(plan_file, server, options, batches):
+    asked = f'batch = [1, 4]\nmodel_server = "{server}"\noptions = {{ {options} }}\n'
+    found = resolve(load(plan_file(HEAD + asked)), adapters(), launchers(), workloads())
+    assert [each.case.batch for each in found if each.outcome is None] == batches
+    refused = [each for each in found if each.outcome]
+    assert {each.outcome for each in refused} <= {"unsupported"}
+    assert all(server in each.reason and options.partition(" ")[0] in each.reason for each in refused)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from stagebench.suite.data import locate
 from stagebench.suite.errors import RequestError
 from stagebench.suite.plan import load, ready_made, resolve
 from stagebench.suite.plan.model import SECTIONS, Pass
-from stagebench.suite.plan.model_servers import one_at_a_time, serving_of
+from stagebench.suite.plan.model_servers import serving_of, unkept
 from stagebench.suite.plan.resolve import idle, measurable
 from stagebench.suite.results.records import CaseEntry
 from stagebench.suite.worker.case_parts import Sampling, Schedule, Serving, Training
@@ -312,8 +312,8 @@ def test_a_model_server_is_asked_for_what_it_does():
     for name in ("inprocess", *servers):
         case = Case("alpha", "s", "mnist_small", passes=("server",), batch=8, serving=asked._replace(model_server=name))
         kept.append(tuple(serving_of(case, servers)[index] for index in (0, 4)))
-        assert (one_at_a_time(case, servers) is None) == (name != "single")
-        assert one_at_a_time(case.on(batch=1), servers) is None
+        assert (unkept(case, servers) is None) == (name != "single")
+        assert unkept(case.on(batch=1), servers) is None
         assert serving_of(case.on(passes=("offline",)), servers) == Serving()
     assert kept == [(2.0, 1), (2.0, 2), (0.0, 2), (0.0, 2)]
 

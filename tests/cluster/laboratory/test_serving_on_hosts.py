@@ -1,4 +1,4 @@
-"""Model servers on two hosts behind one address, as `stagebench run` measures them."""
+"""Model servers on several hosts behind one address, as `stagebench run` measures them."""
 
 import subprocess
 import sys
@@ -17,14 +17,14 @@ SERVED = {"adapter": "reference", "strategy": "inference", "precision": "float64
 
 @pytest.fixture
 def served(request, laboratory, environment_of, head_node, tmp_path):
-    """Starts a case that mosec serves on both hosts, which is asked for some seconds; gives the process."""
+    """Starts a case that mosec serves on every host, which is asked for some seconds; gives the process."""
     if haproxy() is None:
         pytest.skip("no HAProxy: apt-get install haproxy")
     hosts, mosec = ",".join(laboratory.layout.hosts), environment_of("mosec")
     asked = {"model_server": "mosec", "bound_share": 0.9, "bound_ms": 5000.0, "batch": 4, "passes": ["server"]}
     sampling = {"seconds": request.param}
     (tmp_path / "plan.toml").write_text(
-        plans.brief({"nodes": 2, "launcher": "ssh", **asked}, sampling=sampling, **SERVED)
+        plans.brief({"nodes": len(laboratory.layout.hosts), "launcher": "ssh", **asked}, sampling=sampling, **SERVED)
     )
     options = ("--hosts", hosts, "--python", f"mosec={mosec}", "--no-proofs", "-o", "run", "--json")
     tokens, variables = head_node(sys.executable, "-m", "stagebench.suite.cli", "run", "plan.toml", *options)
@@ -42,18 +42,19 @@ def record_of(command, folder):
     return record
 
 
-@pytest.mark.parametrize("served", [0.0], indirect=True)
-def test_both_hosts_answer_every_query_and_the_parts_are_whole(served, tmp_path):
+@pytest.mark.parametrize(("laboratory", "served"), [(2, 0.0), (4, 0.0)], indirect=True)
+def test_all_hosts_answer_every_query_and_the_parts_are_whole(laboratory, served, tmp_path):
     record = record_of(served, tmp_path)
     assert record.outcome == "ok", record.reason
-    first, second = record.ranks
-    assert (second.tries, second.model_server) == ((), None)
-    assert first.model_server.processes >= 2 * 2
+    first, *others = record.ranks
+    assert len(record.ranks) == len(laboratory.layout.hosts)
+    assert all((rank.tries, rank.model_server) == ((), None) for rank in others)
+    assert first.model_server.processes >= 2 * len(record.ranks)
     assert first.tries
     for tried in first.tries:
         assert len(tried.latency_s) == tried.scheduled <= sum(tried.batches)
         assert (tried.wrong, tried.failed, tried.refused) == (0, 0, 0)
-        assert set(tried.stage_s) == {*PARTS_BEHIND, "back"}, "both hosts read one clock"
+        assert set(tried.stage_s) == {*PARTS_BEHIND, "back"}, "all hosts read one clock"
         assert sum(tried.stage_s.values()) == pytest.approx(sum(tried.latency_s) / tried.scheduled)
     assert all(rank.wire["eth0"].sent_bytes > 0 for rank in record.ranks)
 
