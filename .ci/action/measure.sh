@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures a plan in the base branch's checkout and in this one, and compares. Run it at the repository's root:
-#   PLAN       the plan's file, or the name of a shipped plan
+#   PLAN       the plan's file, of each checkout if it is in this repository; or the name of a shipped plan
 #   BASE       the branch or commit to compare with
 #   OUTPUT     a folder for the runs `base` and `head`, and for comment.md
 #   PREPARE    a command for each checkout, such as `pip install -e .`; empty: none
@@ -9,6 +9,7 @@
 # plan ends with 0.
 set -euo pipefail
 : "${PLAN:?}" "${BASE:?}" "${OUTPUT:?}"
+PLAN="${PLAN#"$PWD/"}"
 mkdir -p "$OUTPUT"
 output="$(cd "$OUTPUT" && pwd)"
 rm -rf "$output/base" "$output/head" # of an earlier call, which a run would continue
@@ -24,7 +25,7 @@ measure() {
 
 git worktree add --quiet --force --detach "$checkout" "$BASE"
 trap 'git worktree remove --force "$checkout"' EXIT
-if [[ $PLAN == *.toml && ! -e $checkout/$PLAN ]]; then
+if [[ $PLAN == *.toml && $PLAN != /* && ! -e $checkout/$PLAN ]]; then
     echo "\`$BASE\` has no \`$PLAN\`: there is nothing to compare with." | comment
     exit 0
 fi

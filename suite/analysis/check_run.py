@@ -5,9 +5,11 @@ computes each digest anew, is not found: that takes signatures.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -32,9 +34,10 @@ UNSEEN = (
     "Without signatures no check can see who measured a run, what was removed whole (records, bundles, messages), or a "
     "value that was changed wherever it is kept, with new digests."
 )
-CHANGED = "digest: the file was changed after it was written"
+CHANGED = "it was changed after it was written: its digest is another one"
 FOLDERS = ("records", "proofs", "hosts", "networks", "bundles", "attempts")
 PROVEN = ("adapter", "strategy", "workload", "precision", "tuning", "optimiser")  # equal in a record and its proof
+PLACE = re.compile(r"rank (?P<rank>\d+)(?:, pass '(?P<measured>[^']*)')?:|(?P<key>[\w.-]+): ")  # how a reason begins
 T = TypeVar("T")
 
 
@@ -43,9 +46,36 @@ class Problem(NamedTuple):
 
     file: str  # in the run folder
     why: str  # with the key or the rank, where one is known
+    line: int | None = None  # of that key or rank, from 1
 
     def __str__(self) -> str:
-        return f"{self.file}: {self.why}"
+        return f"{self.file}{f', line {self.line}' if self.line else ''}: {self.why}"
+
+
+def problem_of(run: Path, file: str, why: str) -> Problem:
+    """Return a problem, with the line of the place with which its reason begins."""
+    found = PLACE.match(why)
+    if not found or not (run / file).is_file():
+        return Problem(file, why)
+    passes = f".passes.{found['measured']}" if found["measured"] else ""
+    place = found["key"] or f"ranks.{found['rank']}{passes}"
+    return Problem(file, why, line_of((run / file).read_text(errors="replace"), place))
+
+
+def line_of(text: str, place: str) -> int | None:
+    """Return the line of a JSON value, or of what is around it, in a file with a value a line; None: not found."""
+    lines = [line.lstrip() for line in text.splitlines()]
+    depths = [len(line) - len(short) for line, short in zip(text.splitlines(), lines, strict=True)]
+    at = 0
+    for key in place.split("."):
+        inside = list(takewhile(lambda line: depths[line] > depths[at], range(at + 1, len(lines))))  # noqa: B023
+        values = [line for line in inside if depths[line] == depths[at + 1] and lines[line][:1] not in "]}"]
+        named = [line for line in values if lines[line].startswith(f'"{key}":')]
+        numbered = values[int(key) :][:1] if key.isdigit() else []
+        if not named and not numbered:
+            break
+        at = (named or numbered)[0]
+    return at + 1 if at else None
 
 
 @dataclass
@@ -63,6 +93,9 @@ class Checked:
         problems = [problem._asdict() for problem in self.problems]
         return {**values, "problems": problems, "marks": self.marks, "notes": self.notes}
 
+    def blame(self, file: str, why: str) -> None:
+        self.problems.append(problem_of(self.folder.path, file, why))
+
     def read(self, file: str, reader: Callable[[Path], T]) -> T | None:
         """Return a file as its reader returns it; None, with a problem, if the reader refuses it.
 
@@ -72,9 +105,9 @@ class Checked:
         try:
             part = reader(path)
             if isinstance(part, Sealed) and not intact(text_of(path, ""), part.digest):
-                self.problems.append(Problem(file, CHANGED))
+                self.blame(file, CHANGED)
         except StoreError as error:
-            self.problems.append(Problem(file, str(error.args[0]).removeprefix(str(path)).lstrip(": ")))
+            self.blame(file, str(error.args[0]).removeprefix(str(path)).lstrip(": "))
             return None
         return part
 
@@ -93,7 +126,7 @@ def check_run(path: Path) -> Checked:
     about = None if found.problems else found.read("run.json", lambda _: folder.about)
     cases = found.read("cases.json", lambda _: folder.resolved) if about else None
     if cases and cases.plan != folder.plan_digest:
-        found.problems.append(Problem("plan.toml", "its digest is not the one in cases.json: it was changed, or lost"))
+        found.blame("plan.toml", "its digest is not the one in cases.json: it was changed, or lost")
     if about and about.imported:
         found.read(FILE, lambda _: imported(folder))
     elif not found.problems:
@@ -101,7 +134,8 @@ def check_run(path: Path) -> Checked:
     if about and not found.problems:
         rows = list(links(folder)) if about.of_comm else summarise(folder)
         found.marks = Counter(mark for row in rows for mark in row.marks)
-        found.problems += [Problem(f"records/{name}", why) for name, why in folder.invalid.items()]
+        for name, why in folder.invalid.items():
+            found.blame(f"records/{name}", why.removeprefix(f"records/{name}: "))
         found.notes += filter(None, [unused_records(folder)])
     return found
 
@@ -125,7 +159,8 @@ def _check_measured(found: Checked) -> None:
         wrong = [why for why in [folder.misfit(record, path / file, text)] if why]
         wrong += [*_misnamed(path, record, proofs, codes), *_without_host(path, record)]
         wrong += _unlike_messages(record, attempt)
-        found.problems += [Problem(file, why) for why in wrong]
+        for why in wrong:
+            found.blame(file, why)
         without["bundle"] += record.case.adapter not in codes
         without["messages of its ranks"] += not attempt.is_dir()
     found.notes += [f"{count} of {found.records} records have no {what}" for what, count in without.items() if count]

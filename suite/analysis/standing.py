@@ -19,6 +19,10 @@ FIRST = 12  # comparisons that are drawn
 FEW = 8  # rows of a comparison that are not folded away
 WIDEST = 1.25  # times the leader: the end of a track; intervals may reach beyond it
 Answer = tuple[str, str]  # a title, and the rest of it
+UNDECIDED: Answer = (
+    "No verdict yet",
+    "A verdict needs two rounds or more, each with a process of every case: resume the run, or measure more processes.",
+)
 
 
 @dataclass(frozen=True)
@@ -127,7 +131,7 @@ def tally(groups: Sequence[Panel]) -> Answer:
     """Return who leads most comparisons, and who leads others."""
     decided = [panel for panel in groups if leaders(panel)]
     if not decided:
-        return "No verdict yet", "A verdict needs two rounds or more, each with a process of every case."
+        return UNDECIDED
     won = Counter(title for panel in decided for title in {name.title for name in leaders(panel)})
     every = list(dict.fromkeys(name.title for panel in groups for name in panel.names))
     counts = sorted(set(won.values()), reverse=True)

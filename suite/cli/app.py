@@ -31,7 +31,7 @@ NEXT = """{folder} is an installable package of stubs, each of which says what t
 
   cd {there}
   pip install -e '.[conformance]'   # next to stagebench; brings pytest and tox. `stagebench list adapters` shows {name}
-  tox run -e {name:<23}# the framework's own environment: name its packages in tox.ini first
+  stagebench env make {name:<14}# the framework's own environment: name its packages in environment.txt first
   pytest                            # the conformance suite: green means that it is an adapter
 
 README.md there names the order in which to write; docs/adapters.md of stagebench explains each step."""

@@ -12,10 +12,10 @@ from stagebench.suite.session.resumable import FAILURES
 warn = partial(say, err=True)
 
 
-def conclude(path: Path, outcomes: Counter[str], quiet: bool) -> None:
-    """Print the outcome counts and the next command, unless `quiet`; exit with 1 if a case failed."""
+def conclude(path: Path, outcomes: Counter[str], quiet: bool, last: bool = True) -> None:
+    """Print the outcome counts and, of a `last` command, the next one, unless `quiet`; exit with 1 if a case failed."""
     if not quiet:
         counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
-        say(f"{path}: {counts}\n{report_next(path)}")
+        say("\n".join([f"{path}: {counts}", *([report_next(path)] if last else [])]))
     if any(outcomes[failure] for failure in FAILURES):
         raise typer.Exit(1)

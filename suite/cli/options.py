@@ -8,6 +8,8 @@ import typer
 from stagebench.suite.errors import RequestError
 from stagebench.suite.plugins import adapters, model_servers
 
+REPORT_FOLLOWS = "a report follows"  # the object of a command's context, if its caller writes the report
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Pythons = Annotated[list[str] | None, typer.Option(help="NAME=PATH: an adapter's interpreter.")]
 OfRun = Annotated[Path | None, typer.Option("-o", "--output", help="Run folder; an existing one is resumed.")]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stagebench.suite.cli.options import OfRun
+from stagebench.suite.cli.options import REPORT_FOLLOWS, OfRun
 from stagebench.suite.cli.output import say
 from stagebench.suite.errors import Interrupted, RequestError, Unavailable
 
@@ -87,7 +87,7 @@ def _command(context: typer.Context, *words: str) -> int:
     """Run a command of this command line in this process; return its exit code."""
     root: Any = context.find_root().command
     try:
-        return int(root.main(list(words), prog_name="stagebench", standalone_mode=False) or 0)
+        return int(root.main(list(words), prog_name="stagebench", standalone_mode=False, obj=REPORT_FOLLOWS) or 0)
     except typer.Abort:  # typer turned a Ctrl-C into it
         raise KeyboardInterrupt from None
 

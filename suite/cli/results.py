@@ -14,7 +14,7 @@ from stagebench.suite.analysis.compare_runs import SMALL, processes_needed, proc
 from stagebench.suite.analysis.latency import words_of
 from stagebench.suite.analysis.panels import Name, Panel, by_group
 from stagebench.suite.analysis.rows import Row
-from stagebench.suite.analysis.standing import FEW, FIRST, WIDEST, Standing, learnt, verdict
+from stagebench.suite.analysis.standing import FEW, FIRST, UNDECIDED, WIDEST, Standing, learnt, verdict
 from stagebench.suite.analysis.stats import Interval
 from stagebench.suite.analysis.summary import summarise, unused_records
 from stagebench.suite.analysis.wording import interval, milliseconds, number, percent
@@ -42,7 +42,8 @@ def print_results(folder: RunFolder, full: bool = False, reasons: bool = True) -
     measured = [row for row in rows if row.processes or row.outcome == FOREIGN]
     if measured:
         _say_standing(standing, measured, full)
-    for why in sorted({row.against.verdict for row in measured if row.against and ": " in row.against.verdict}):
+    whys = {row.against.verdict for row in measured if row.against and ": " in row.against.verdict}
+    for why in sorted(whys) if standing.answer() != UNDECIDED else ():
         say_wrapped(f"{why}; resume the run, or measure more processes")
     later = sum("another time" in row.marks for row in measured)
     if later:

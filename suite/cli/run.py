@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stagebench.suite.cli.options import OfRun, Pythons, Retry, hosts_from, interpreters_from, knobs_from
+from stagebench.suite.cli.options import (
+    REPORT_FOLLOWS,
+    OfRun,
+    Pythons,
+    Retry,
+    hosts_from,
+    interpreters_from,
+    knobs_from,
+)
 from stagebench.suite.cli.output import put, say
 from stagebench.suite.errors import RequestError
 from stagebench.suite.text import duration
@@ -110,7 +118,7 @@ def run(
         put(encoder.dumps({"folder": str(folder.path), "outcomes": outcomes}))
     else:
         print_results(folder, reasons=False)  # printed as they came
-    conclude(folder.path, outcomes, quiet=json)
+    conclude(folder.path, outcomes, quiet=json, last=context.find_root().obj != REPORT_FOLLOWS)
 
 
 def _say_how_many(cases: int, seconds: float) -> None:

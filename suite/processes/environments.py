@@ -51,7 +51,9 @@ class Head(NamedTuple):
     python: str  # "3.11-3.13" or "3.6"
     disk_mb: int  # of the environment, about; without CUDA's libraries
     download_mb: int
-    then: tuple[str, ...] = ()  # a program next to the file, and its arguments: the new Python runs it at the end
+    then: tuple[
+        str, ...
+    ] = ()  # a program, from the file's folder, and its arguments: the new Python runs it at the end
     programs: dict[str, str] = {}  # noqa: RUF012  # never changed.  programs that it needs: their packages
 
 
@@ -339,7 +341,7 @@ def _install(asked: Order, requirements: list[str]) -> None:
         # Without byte code a large framework takes seconds longer to import at every start.
         into = ["--python", str(python), "--compile-bytecode", *asked.options]
         steps = [
-            [asked.uv, "venv", "--python", asked.python, str(asked.place)],
+            [asked.uv, "venv", "--quiet", "--python", asked.python, str(asked.place)],
             [asked.uv, "pip", "install", *into, *requirements],
         ]
     else:
@@ -348,7 +350,7 @@ def _install(asked: Order, requirements: list[str]) -> None:
         steps += [[*pip, *requirements]]
     if head.then:
         program, *arguments = head.then
-        steps += [[str(python), str(asked.environment.file.with_name(program)), *arguments]]
+        steps += [[str(python), str(asked.environment.file.parent / program), *arguments]]
     for step in steps:
         try:
             code = subprocess.run(step, env=variables(), check=False).returncode

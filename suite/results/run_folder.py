@@ -346,8 +346,10 @@ class RunFolder:
         identity = self._identity
         if path.name != f"{record.case_id}-r{record.repeat}.json":
             return f"it holds repeat {record.repeat} of the case {record.case_id}, and its name is another one's"
-        if identity.cases.get(record.case_id, record.case) != record.case:
-            return "its case has other values than cases.json gives it"
+        case = identity.cases.get(record.case_id, record.case)
+        if case != record.case:
+            key = next(name for name, value in vars(case).items() if value != getattr(record.case, name))
+            return f"case.{key}: its case has other values than cases.json gives it"
         if not intact(text, record.digest):
             return "it was changed after it was written: its digest is another one"
         if record.run != identity.run:

@@ -177,7 +177,8 @@ def versions() -> str:
     for name, made in declared().items():
         pinned = re.findall(r"^([\w-]+)==([\w.]+)", "\n".join(pins(made.file)), re.MULTILINE)
         if pinned and not name.startswith("mpi-"):
-            by_python.setdefault(made.head.python.replace("-", " to "), {})[" ".join(pinned[0])] = None
+            release = f"{'Horovod over ' if name.startswith('horovod') else ''}{' '.join(pinned[0])}"
+            by_python.setdefault(made.head.python.replace("-", " to "), {})[release] = None
     return table(("Python", "releases"), [(python, ", ".join(each)) for python, each in by_python.items()])
 
 

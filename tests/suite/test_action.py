@@ -53,17 +53,18 @@ def repository(tmp_path: Path) -> Path:
     return folder
 
 
-def measured(repository: Path, output: Path) -> tuple[int, str]:
+def measured(repository: Path, output: Path, plan: str = "plan.toml") -> tuple[int, str]:
     """Run the script against the branch `main`; return its exit code, and the comment."""
-    given = {"PLAN": "plan.toml", "BASE": "main", "OUTPUT": str(output), "PREPARE": "touch prepared", "THRESHOLD": "5%"}
+    given = {"PLAN": plan, "BASE": "main", "OUTPUT": str(output), "PREPARE": "touch prepared", "THRESHOLD": "5%"}
     done = subprocess.run([ACTION / "measure.sh"], cwd=repository, env={**os.environ, **given}, check=False)
     return done.returncode, (output / "comment.md").read_text()
 
 
 def test_a_base_without_the_plan_is_nothing_to_compare_with(repository: Path, tmp_path: Path) -> None:
     (repository / "plan.toml").write_text(PLAN)
-    code, comment = measured(repository, tmp_path / "out")
-    assert (code, "`main` has no `plan.toml`" in comment) == (0, True)
+    for plan in ("plan.toml", str(repository / "plan.toml")):
+        code, comment = measured(repository, tmp_path / "out", plan)
+        assert (code, "`main` has no `plan.toml`" in comment) == (0, True)
     assert git(repository, "worktree", "list").count("\n") == 1, "the base's checkout is gone"
 
 
@@ -73,7 +74,7 @@ def test_both_checkouts_are_measured_and_the_comment_is_the_comparison(repositor
     git(repository, "add", ".")
     git(repository, "commit", "--quiet", "-m", "a plan")
     git(repository, "checkout", "--quiet", "-b", "change")
-    code, comment = measured(repository, tmp_path / "out")
+    code, comment = measured(repository, tmp_path / "out", str(repository / "plan.toml"))
     marker, head, _, columns, _, row, *_ = comment.splitlines()
     verdict = re.fullmatch(r"\*\*(.*)\*\*: `head` against `base`", head)
     assert verdict, comment

@@ -59,7 +59,7 @@ def edited(path: Path, change: Callable[[dict[str, Any]], object]) -> Path:
     """Change a file's JSON, with a new digest; return the file."""
     content = json.loads(path.read_text())
     change(content)
-    path.write_text(sealed(json.dumps({**content, "digest": ""})))
+    path.write_text(sealed(json.dumps({**content, "digest": ""}, indent=1)))
     return path
 
 
@@ -121,9 +121,11 @@ def test_any_number_of_a_rank_that_was_changed_with_a_new_digest_is_named_by_its
         content = json.loads(whole)
         place, holder, key = draw.choice(numbers(content["ranks"][0], "ranks.0"))
         holder[key] *= 1.0001
-        path.write_text(sealed(json.dumps({**content, "digest": ""})))
-        whys = [problem.why for problem in check_run(run).problems]
-        assert any(why.startswith(f"{place}: ") for why in whys), (place, whys)
+        path.write_text(sealed(json.dumps({**content, "digest": ""}, indent=1)))
+        pairs = zip(json.dumps(json.loads(whole), indent=1).splitlines(), path.read_text().splitlines(), strict=True)
+        changed = [at for at, (before, after) in enumerate(pairs, 1) if before != after]  # the digest's line is first
+        found = [problem.line for problem in check_run(run).problems if problem.why.startswith(f"{place}: ")]
+        assert found == changed[1:], place
     path.write_text(whole)
     sent = run / "attempts" / path.stem / "rank-0.jsonl"
     sent.write_text(re.sub('("wall_s": ?)', r"\g<1>1", sent.read_text(), count=1))
@@ -170,6 +172,8 @@ def test_a_change_with_new_digests_that_cannot_be_is_found_in_its_place(
         assert any("of no case of this plan" in note for note in found.notes)
         return
     assert any(problem.file.startswith(file) and why in problem.why for problem in found.problems), found.problems
+    keyed = [problem.line for problem in found.problems if re.match(r"rank \d|[\w.]+: ", problem.why)]
+    assert None not in keyed
 
 
 def test_code_that_did_not_run_is_found(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from stagebench.suite.processes import environments, interpreters
 from tests.support.errors import raising
 
 HEAD = '# /// environment\n# python = "3.11-3.14"\n# disk_mb = 20\n# download_mb = 1\n# ///\n'
+BUILT = HEAD.replace("# ///\n", '# then = ["../build.py", "alpha"]\n# ///\n')
 
 
 @pytest.fixture
@@ -23,7 +24,8 @@ def alpha(toys, tmp_path, monkeypatch):
     (package / "__init__.py").write_text("")
     wheel(wheels, "no_such_framework")
     wheel(wheels, "numpy")
-    (package / "alpha.txt").write_text(HEAD + "# The framework.\nno_such_framework==1.0\n-r more.txt\n")
+    (tmp_path / "build.py").write_text("import sys\nopen(sys.prefix + '/built', 'w').write(sys.argv[1])\n")
+    (package / "alpha.txt").write_text(BUILT + "# The framework.\nno_such_framework==1.0\n-r more.txt\n")
     (package / "more.txt").write_text("numpy==1.0\n")
     (package / "alpha-gpu.txt").write_text(HEAD.replace("20", "40") + "no_such_framework==1.0\nnumpy==1.0\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -73,6 +75,7 @@ def test_an_environment_is_made_found_listed_and_removed(alpha, toys, stagebench
     environments.make(order)
     found = interpreters.find(toys.adapters["alpha"])
     assert (found.path, found.origin) == (folder() / "bin" / "python", "stagebench env make alpha")
+    assert (folder() / "built").read_text() == "alpha"
     row = listed(stagebench)
     assert (row["made"], row["python"], row["path"]) == ("yes", sys.version.split()[0], str(folder()))
     # An upgrade with other pins names what was made from the old ones.

@@ -62,7 +62,7 @@ def test_the_command_says_what_comes_next(tmp_path):
     done = CliRunner().invoke(build(), ["new-adapter", "lumen", "-o", str(tmp_path / "new")])
     assert done.exit_code == 0, done.output
     assert (tmp_path / "new" / "stagebench-lumen" / "pyproject.toml").is_file()
-    for words in ("pip install -e", "tox run -e lumen", "pytest"):
+    for words in ("pip install -e", "stagebench env make lumen", "pytest"):
         assert words in done.output
 
 
@@ -85,9 +85,14 @@ def test_every_abstract_method_and_layer_kind_is_a_stub_with_the_contract_s_word
             assert word in stubs[name], f"the stub of {name} does not name {word}"
 
 
-def test_its_conformance_environment_makes_the_framework_s_first():
+def tox_ini():
     config = configparser.RawConfigParser()
     config.read_string(rendered("lumen")["tox.ini"])
+    return config
+
+
+def test_its_conformance_environment_makes_the_framework_s_first():
+    config = tox_ini()
     (command,) = config["testenv:conformance"]["commands_pre"].split("\n")[1:]
     assert command.startswith("python -m tox run ")
     assert command.endswith(" -e lumen")
@@ -155,17 +160,28 @@ def test_a_folder_with_packages_of_the_same_names_keeps_them_and_breaks_nothing(
     assert (tmp_path / "page" / "index.html").exists()
 
 
+def environment_of(python, name, home):
+    """A row of `stagebench env list`."""
+    rows = json.loads(call(python, "-m", "stagebench.suite.cli", "env", "list", "--json", more=home))
+    return next(row for row in rows if row["name"] == name)
+
+
+def test_a_fresh_scaffold_s_environment_can_be_made(installed, tmp_path):
+    _, python = installed
+    row = environment_of(python, "lumen", {"HOME": str(tmp_path)})
+    assert (row["made"], row["python"]) == ("no", "3.11-3.14")
+    assert "environment.txt" in tox_ini()["testenv:lumen"]["deps"], "tox installs from the same file"
+
+
 @SLOW
 def test_the_wheel_makes_an_environment_for_itself_in_an_empty_home(installed, tmp_path):
-    """The smallest that is needed by nothing else: NumPy, mpi4py and an MPI library, 26 MB."""
+    """The smallest that is needed by nothing else: NumPy, mpi4py and an MPI library, 26 MB; and a third party's."""
     _, python = installed
     home = {"HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path / "data")}
+    call(python, "-m", "stagebench.suite.cli", "env", "make", "lumen", more=home, code=1)  # it is made, and a stub
+    assert environment_of(python, "lumen", home)["made"] == "yes"
     call(python, "-m", "stagebench.suite.cli", "env", "make", "mpi-mpich", more=home)
-    (row,) = (
-        row
-        for row in json.loads(call(python, "-m", "stagebench.suite.cli", "env", "list", "--json", more=home))
-        if row["name"] == "mpi-mpich"
-    )
+    row = environment_of(python, "mpi-mpich", home)
     assert (row["made"], row["path"]) == ("yes", str(tmp_path / "data/stagebench/envs/mpi-mpich"))
     backends = json.loads(call(python, "-m", "stagebench.suite.cli", "list", "backends", "--json", more=home))
     assert [each["here"] for each in backends if each["backend"] == "mpi4py-mpich"] == [True]
