@@ -114,6 +114,7 @@ CHECKS = (
     ),
     Check("controller", "Cost of the controller", ("controller.py",)),
     Check("generator", "Lag of the generator of queries, and its latencies next to LoadGen's", ("generator.py",)),
+    Check("queue-model", "Latencies by the queue's model against measured ones", ("queue_model.py",)),
 )
 
 
