@@ -148,9 +148,13 @@ class Writer:
             raise ValueError(
                 f"layer {layer.name!r} normalises over {attrs['size']} channels; runtimes of ONNX want an odd number"
             )
-        self._node(
-            "LRN", [x], layer.name, size=attrs["size"], alpha=attrs["alpha"], beta=attrs["beta"], bias=attrs["k"]
-        )
+        size, alpha, beta, k = (attrs[name] for name in ("size", "alpha", "beta", "k"))
+        if k == int(k):
+            self._node("LRN", [x], layer.name, size=size, alpha=alpha, beta=beta, bias=k)
+            return
+        # OpenVINO cuts `bias` to a whole number.
+        y = self._node("LRN", [x], f"{layer.name}.by_k", size=size, alpha=alpha / k, beta=beta, bias=1.0)
+        self._node("Mul", [y, self._constant(f"{layer.name}.scale", np.float32(k**-beta))], layer.name)
 
     def batch_norm(self, layer: Layer, x: str) -> None:
         tensors = [self._weight(layer, role) for role in ("weight", "bias")]

@@ -88,7 +88,7 @@ class Declared(Conformance):
         sources = bundle.sources(self.it())
         for strategy in self.it().capabilities.strategies:
             module, _, name = strategy.trainer.partition(":")
-            path = sources.get(module.replace(".", "/") + ".py")
+            path = sources.get(module.removeprefix("stagebench.").replace(".", "/") + ".py")
             assert path, f"{strategy.trainer} is not in the bundle; correct the strategy's trainer, or `package`"
             classes = [node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)]
             assert name in classes, f"{module} has no class {name!r} but {classes}; correct the strategy's trainer"
