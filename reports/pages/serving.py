@@ -183,7 +183,7 @@ def _goodput(rows: list[Row]) -> Lines:
     groups = grouped(known, lambda each: _batcher(each[0])[:2]).values()
     best = [max(own, key=lambda each: max(each[1].values())) for own in groups]
     best.sort(key=lambda each: -max(each[1].values()))
-    lines = []
+    lines = list[Line]()
     for row, found in best:
         name, kind = f"{title(row.case.adapter)}, {behind(row.case.serving)}", "rest" if lines else "lead"
         lines.append(Line(name, list(found), list(found.values()), kind=kind, dots=True))
