@@ -32,10 +32,14 @@ class Problems:
         return self.option(path) or f"{self.file}:{self.lines.line(path)}"
 
     def raise_any(self) -> None:
-        """Raise a RequestError that lists all problems in the plan's order, if there are any."""
+        """Raise a RequestError that lists all problems in the plan's order, if there are any; known names once."""
         if not self.found:
             return
-        listed = [f"{place}: {message}" for _, place, message in sorted(self.found)]
+        listed, said = [], set()
+        for _, place, message in sorted(self.found):
+            problem, known, names = message.partition("known: ")
+            listed.append(f"{place}: {problem}{known}{'as above' if names and names in said else names}")
+            said.add(names)
         count = "one problem" if len(listed) == 1 else f"{len(listed):,} problems"
         listed[MOST_LISTED:] = [f"and {len(listed) - MOST_LISTED:,} more"] if len(listed) > MOST_LISTED else []
         raise RequestError(f"the plan has {count}; nothing was started\n" + "\n".join(listed))

@@ -201,6 +201,8 @@ def shell(tmp_path):
     program = "import sys; from stagebench.suite.cli import program; sys.exit(program())"
 
     def run(*arguments, limit=0, **environ):
+        if limit:
+            environ["PYTHONDONTWRITEBYTECODE"] = "1"  # Python would keep byte code that ends at the limit
         return subprocess.run(
             [sys.executable, "-c", program, *arguments],
             env={**os.environ, "PYTHONPATH": f"{site}:{ROOT}", **environ},
