@@ -105,7 +105,7 @@ def table(
         lines = [_line(line if isinstance(line, Entry) else Entry(line), kinds) for line in body.lines]
         if body.title:
             common = small(" ", body.common) if body.common else None
-            title = tag("th", body.title, common, scope="rowgroup", colspan=len(kinds))
+            title = tag("th", tag("span", body.title), common, scope="rowgroup", colspan=len(kinds))
             lines.insert(0, tag("tr.group", title))
         parts.append(tag("tbody", lines))
     whole = tag("table", parts, class_=kind, id=id_ or None)

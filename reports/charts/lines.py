@@ -91,7 +91,9 @@ class Lines(Figure):
         x, y = self.scales()
         height = max(HEIGHT, LABEL * (len(self.lines) + 2))
         ends = self._ends(y, height)
-        labels = [tag("span", name, style=f"top:{place}%", class_=f"end {kind}") for name, place, kind in ends]
+        labels = [
+            tag("span", name, style=f"top:{place}%", class_=f"end {kind}", title=name) for name, place, kind in ends
+        ]
         ups = [tag("span", y.written(tick), style=f"bottom:{y.at(tick)}%", class_="up") for tick in y.ticks]
         ticks = self._ticks(x).items()
         acrosses = [tag("span", words, style=f"left:{x.at(tick)}%", class_="across") for tick, words in ticks]
@@ -104,7 +106,7 @@ class Lines(Figure):
 
     def scales(self) -> tuple[Scale, Scale]:
         """Return the scales of both axes."""
-        xs = [x for line in self.lines for x, _ in line.points] or [1.0]
+        xs = [x for line in self.lines for x in line.x] or [1.0]
         ys = [y for line in self.lines for _, y in line.points] or [1.0]
         ys += [high for line in self.lines for high in line.high if high is not None]
         x = _scale(xs, "x" in self.log, False)

@@ -10,6 +10,7 @@ from stagebench.reports.pages.run import Section, named
 from stagebench.suite.analysis.compare_runs import Compared, Comparison, compare, paired
 from stagebench.suite.analysis.panels import Name
 from stagebench.suite.analysis.runs import MeasuredRun, Point, Series, series_of
+from stagebench.suite.analysis.trend import FEWEST
 from stagebench.suite.analysis.wording import number, share
 
 THRESHOLD = 0.03  # as the commands have it: smaller changes do not matter
@@ -80,10 +81,13 @@ def _history(series: Sequence[Series]) -> Section:
     body = [note(f"{cut}the table has them all.") if len(series) > DRAWN else None]
     body.append(tag("div.panels.three", charts))
     body.append(table("History", "Case | runs | first, samples/s | latest | changes<", lines))
-    told = "). A change can be told from noise once there are five runs."
+    told = f"). A change can be told from noise once there are {FEWEST} runs."
     body.append(note("The oldest run first (", tag("code", "stagebench history"), told))
     title = f"{changed} of {len(series)} cases changed their speed"
-    return Section("history", title if changed else "No case changed its speed detectably", body)
+    if not changed:
+        enough = any(len(each.points) >= FEWEST for each in series)
+        title = "No case changed its speed detectably" if enough else "Too few runs to tell a change from noise"
+    return Section("history", title, body)
 
 
 def _day(point: Point) -> str:
@@ -100,4 +104,5 @@ def _chart(name: Name, series: Series) -> Lines:
     changes = "; ".join(
         f"{change.ratio - 1:+.0%} on {_day(points[change.at])}" for change in series.changes if change.at < len(points)
     )
-    return Lines(changes or "no detectable change", series.case.label, [line], "", "samples/s", ticks=ticks)
+    first, last = (number(points[at].row.speed) for at in (0, -1))
+    return Lines(changes or f"{first} → {last}", series.case.label, [line], "begun", "samples/s", ticks=ticks)

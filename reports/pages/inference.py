@@ -15,6 +15,7 @@ from stagebench.suite.analysis.rows import Row
 from stagebench.suite.analysis.scaling import in_parts
 from stagebench.suite.analysis.wording import bracketed, milliseconds, number
 from stagebench.suite.text import counted, grouped
+from stagebench.suite.worker.case_parts import Serving
 from stagebench.suite.worker.pass_kinds import SINGLE_STREAM
 
 FIRST = PERCENTILES[SINGLE_STREAM][0]
@@ -42,11 +43,13 @@ def latency(report: Report) -> Section | None:
     sound = [row for row in rows if row.sound]
     body += [_sweep(sound), _stages(sound)]
     known = [found.value for row in sound if (found := row.latency(SINGLE_STREAM, FIRST))]
-    headline = "Too few queries for a percentile"
+    headline, also = "Too few queries for a percentile", ""
+    if not sound:
+        headline, also = "No latency may be compared", "The marks of each case say why."
     if known:
         low, high = milliseconds(min(known)), milliseconds(max(known))
         headline = f"A single sample is answered within {low if low == high else f'{low} to {high}'} ms"
-    also = f"Nine of ten queries of one sample are answered within that time ({words_of(FIRST)}), one after the other."
+        also = f"Nine of ten queries of one sample are answered within it ({words_of(FIRST)}), one after the other."
     return Section("latency", headline, body, also, definitions=_DEFINITIONS, name="Latency")
 
 
@@ -111,7 +114,7 @@ def _stages(rows: list[Row]) -> Markup | None:
 
 def _setting(row: Row) -> Hashable:
     """Return what cases share that differ in framework, batch and threads."""
-    return group(row.case.on(batch=1, placement=replace(row.case.placement, threads=1)))
+    return group(row.case.on(batch=1, serving=Serving(), placement=replace(row.case.placement, threads=1)))
 
 
 def _size(row: Row) -> tuple[int, int]:

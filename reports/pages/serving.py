@@ -22,7 +22,7 @@ from stagebench.suite.worker.pass_kinds import SERVER
 
 # Parts of a latency, with the words and the colour of each; "lag", "hop" and "back" are of model servers.
 PARTS = {
-    "lag": ("generator’s lag", "skew"),
+    "lag": ("generator’s lag", "rest"),
     "queue": ("queue, server", "bubble"),
     "hop": ("hop", "communication"),
     "assembly": ("batch", "io"),
@@ -49,7 +49,7 @@ def serving(report: Report) -> Section | None:
     body.append(table("Queries that arrive at random", heads, *report.bodies(panels, _cells)) if rows else None)
     for of in grouped([row for row in rows if row.sound], _setting).values():
         if len(of) > 1 and any(map(_known, of)):
-            body += [tag("h3", f"{_setting_words(of[0])}: which batch and delay"), _rates(of), _best(of)]
+            body += [_rates(of), _best(of)]
             body.append(report.drawn("serving", [_goodput(of)]))
     body += [_budget(report, panels), *_servers(rows), _models(rows)]
     late = sum(row.served.late for row in rows if row.served)
@@ -68,7 +68,7 @@ def serving(report: Report) -> Section | None:
     bounds = sorted({(row.case.serving.bound_share, row.case.serving.bound_ms) for row in asked})
     also = "; ".join(f"{words_of(share)} within {limit:g} ms" for share, limit in bounds)
     also = f"{also}; queries arrive at random{', or as their case says' * bool(others)}."
-    return Section("serving", headline, body, also, definitions=_DEFINITIONS, name="Server")
+    return Section("serving", headline[0].upper() + headline[1:], body, also, definitions=_DEFINITIONS, name="Server")
 
 
 def _setting(row: Row) -> Hashable:
@@ -125,7 +125,8 @@ def _servers(rows: Sequence[Row]) -> list[Markup]:
     why = "Answers/s and the median latency of closed loops, by queries under way. Such a loop waits for its server: "
     why += "what users would have sent meanwhile is never sent, so its latencies are not theirs."
     closed = table("Closed loops", ["Case", *(counted(each, "query", "queries") for each in counts)], loops)
-    return [table("What model servers take", heads, taken), closed, note(why)]
+    title_ = tag("h3", "What model servers take")
+    return [title_, table("What model servers take", heads, taken), closed, note(why)]
 
 
 def _setting_words(row: Row) -> str:
@@ -140,6 +141,12 @@ def _rates(rows: list[Row]) -> Markup:
     known = {row.id: row.served.keeping(row.case.serving) for row in rows if row.served}
     kept = {name: each for name, each in known.items() if each}
     most = max((each.rate.value for each in kept.values()), default=0.0)
+    best = [row for row in rows if row.id in kept and kept[row.id].rate.value == most]
+    finding = "No batch and delay keeps the bound"
+    if best:
+        who = _called(best[0]) if len(best) == 1 else f"{len(best)} of {len(rows)} batches and delays"
+        finding = f"{who}: {kept[best[0].id].words} queries/s keep the bound"
+    above = tag("h3", finding), tag("p.sub", f"{_setting_words(rows[0])}: which batch and delay")
     own_delays = {row.id: _delay(row) for row in rows}
     delays = sorted(set(own_delays.values()), key=lambda each: (each is None, each))
     lines = []
@@ -155,7 +162,7 @@ def _rates(rows: list[Row]) -> Markup:
     heads = ["Framework, model server, largest batch"]
     heads += ["delay of its own" if delay is None else f"delay {delay:g} ms" for delay in delays]
     words = "The largest rate that keeps the bound, in queries/s; the darker, the larger; ● the largest of all."
-    return joined([heat("Rates by batch and delay", heads, lines), note(words)])
+    return joined([*above, heat("Rates by batch and delay", heads, lines), note(words)])
 
 
 def _batcher(row: Row) -> tuple[str, str, int]:
@@ -176,11 +183,10 @@ def _goodput(rows: list[Row]) -> Lines:
     groups = grouped(known, lambda each: _batcher(each[0])[:2]).values()
     best = [max(own, key=lambda each: max(each[1].values())) for own in groups]
     best.sort(key=lambda each: -max(each[1].values()))
-    names, kinds = labels([row.case for row, _ in best]), ["lead", *["rest"] * len(best)]
-    lines = [
-        Line(name.words, list(found), list(found.values()), kind=kind, dots=True)
-        for name, kind, (_, found) in zip(names, kinds, best, strict=False)
-    ]
+    lines = list[Line]()
+    for row, found in best:
+        name, kind = f"{title(row.case.adapter)}, {behind(row.case.serving)}", "rest" if lines else "lead"
+        lines.append(Line(name, list(found), list(found.values()), kind=kind, dots=True))
     words = (
         f"{lines[0].name}: {number(max(best[0][1].values()))} answers/s within the bound"
         if lines
@@ -203,18 +209,22 @@ def _best(rows: list[Row]) -> Markup:
     )
     lines = []
     for row, measured, model in zip(rows, found, modelled, strict=True):
-        rule, most = row.case.serving, row.case.batch
-        held = f", {row.served.delay_ms(rule) if row.served else rule.max_delay_ms:g} ms" * (_delay(row) is not None)
-        of = f"{title(row.case.adapter)}, {behind(rule)}{f', {most} at most' * (not rule.address)}{held}"
         signs = {
             rate: "● " * (seconds == least[rate]) + "○ " * (model.get(rate, 0.0) == best[rate])
             for rate, seconds in measured.items()
         }
         known = {rate: f"{signs[rate]}{milliseconds(seconds)}" for rate, seconds in measured.items()}
-        lines.append([of, *(known.get(rate, "") for rate in rates)])
+        lines.append([_called(row), *(known.get(rate, "") for rate in rates)])
     words = f"{words_of(share)} in ms, by queries/s; ● the least, ○ the model’s least; empty: not tried, or given up."
     heads = ["Framework, model server, queries of a batch, delay", *(f"{number(rate)}/s" for rate in rates)]
     return joined([table(f"{_setting_words(rows[0])}: latencies", heads, lines), note(words)])
+
+
+def _called(row: Row) -> str:
+    """Return a row's framework, server, largest batch and delay."""
+    rule, most = row.case.serving, row.case.batch
+    held = f", {row.served.delay_ms(rule) if row.served else rule.max_delay_ms:g} ms" * (_delay(row) is not None)
+    return f"{title(row.case.adapter)}, {behind(rule)}{f', {most} at most' * (not rule.address)}{held}"
 
 
 def _modelled(row: Row, share: float, rates: Container[float]) -> dict[float, float]:

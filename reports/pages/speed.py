@@ -14,7 +14,7 @@ from stagebench.suite.analysis.comparability import DISQUALIFYING
 from stagebench.suite.analysis.panels import SHOWN, Name, Panel, by_group, devices, for_charts, title
 from stagebench.suite.analysis.rows import Row
 from stagebench.suite.analysis.stats import Values, outliers
-from stagebench.suite.analysis.wording import in_words, milliseconds, number, percent
+from stagebench.suite.analysis.wording import in_words, milliseconds, number, percent, range_of
 from stagebench.suite.plan.text import Block, plan_text
 from stagebench.suite.text import counted, grouped
 
@@ -291,12 +291,12 @@ def startup(report: Report) -> Section | None:
 
     def chart(panel: Panel) -> Rows:
         whole = {row.id: sum(row.startup or ()) for row in panel.rows}
-        scale, entries = linear(max(whole.values()), "s"), []
+        scale, entries = linear(max(whole.values()), " s"), []
         for name, row in panel.pairs:
             parts = dict(zip(STARTUP, row.startup or (), strict=True))
             words = ", ".join(f"{STARTUP[shade]} {number(seconds)} s" for shade, seconds in parts.items())
             entries.append(report.entry(name, row, stack(scale, parts), number(whole[row.id]), words))
-        title = f"{number(min(whole.values()))} to {number(max(whole.values()))} s to the first step"
+        title = f"{range_of(list(map(number, sorted(whole.values()))))} s to the first step"
         return Rows(title, panel.title, scale, entries, "s", "s to the first step", key=STARTUP, warning=panel.warning)
 
     def cells(row: Row) -> Cells:

@@ -92,7 +92,9 @@ def _mostly(rows: Sequence[Row]) -> tuple[str, list[float], str]:
     """Return the stage that takes most rows longest, its shares of their steps in order, and the finding in words."""
     longest = grouped(rows, lambda row: max(PARTS, key=lambda stage: _seconds(row, stage)))
     stage, members = max(longest.items(), key=lambda each: len(each[1]))
-    where = f" in all {len(rows)}" if len(members) == len(rows) else f" in {len(members)} of {len(rows)}"
+    where = f" in {len(members)} of {len(rows)}"
+    if len(members) == len(rows):
+        where = " in both" if len(rows) == 2 else f" in all {len(rows)}"
     shares = sorted(_seconds(row, stage) / _seconds(row, "native") for row in members)
     return f"{word(stage).capitalize()} takes longest", shares, where if len(rows) > 1 else ""
 
@@ -102,7 +104,8 @@ def headline(rows: Iterable[Row]) -> tuple[str, str]:
     every = list(rows)
     known = _explained(every)
     if not known:
-        also = f"All {len(every)} have a large residual: compare only their real steps."
+        who = "It has" if len(every) == 1 else f"All {len(every)} have"
+        also = f"{who} a large residual: compare only the real {'step' if len(every) == 1 else 'steps'}."
         return "No case’s stages explain its step", also
     longest, _, where = _mostly(known)
     left = len(every) - len(known)
@@ -151,7 +154,7 @@ def card(report: Report) -> Rows | None:
         return len(_explained(panel.rows)), max(_seconds(row, "native") for row in panel.rows)
 
     most = max(panels, key=says)
-    known = [(row, 0.03 * _seconds(row, "native")) for row in most.rows]
+    known = [(row, 0.01 * _seconds(row, "native")) for row in most.rows]
     large = (stage for stage in PARTS if any(_seconds(row, stage) > little for row, little in known))
     kinds = {stage: word(stage) for stage in large}
     return replace(_panel(report, most), key=kinds, more=("Stages", report.to("stages")), warning="")

@@ -12,7 +12,7 @@ from stagebench.suite.analysis.panels import SHOWN, labels, title, titles
 from stagebench.suite.analysis.rows import Row
 from stagebench.suite.analysis.runs import MeasuredRun
 from stagebench.suite.analysis.stats import Rates, Round
-from stagebench.suite.analysis.wording import percent
+from stagebench.suite.analysis.wording import listed, percent
 from stagebench.suite.results.rank_report import GPU
 from stagebench.suite.results.records import Host
 from stagebench.suite.text import counted, grouped
@@ -39,16 +39,30 @@ def systems_of(runs: Systems) -> list[Section]:
         return []
     settings = [(rows, _verdicts(rows)) for rows in _equal(runs)]
     leads: dict[str, Counter[str]] = {name: Counter() for name in runs}
-    for rows, verdicts in settings:
-        leaders = {each.system for number, each in enumerate(rows) if verdicts[str(number)].leads}
-        for name in leaders:
+    winners = [{each.system for at, each in enumerate(rows) if verdicts[str(at)].leads} for rows, verdicts in settings]
+    for (rows, _), names in zip(settings, winners, strict=True):
+        for name in names:
             leads[name][rows[0].row.case.workload] += 1
     lines = [[name, *machine_of(several), _frameworks(several), _runs(several), _leads(leads[name])]
              for name, several in runs.items()]  # fmt: skip
     heads = "System | processors< | cores | accelerators< | memory | frameworks< | latest | leads on<"
     where = counted(len(settings), "setting") + " in common" if settings else "no setting in common"
-    first = Section("systems", f"{counted(len(runs), 'system')}, {where}", table("Systems", heads, lines))
-    return [first, _comparison(settings)] if settings else [first]
+    where = f"{counted(len(runs), 'system')}, {where}"
+    drawn = table("Systems", heads, lines)
+    if not settings:
+        return [Section("systems", where, drawn)]
+    return [Section("systems", _headline(leads, winners), drawn, f"{where}."), _comparison(settings)]
+
+
+def _headline(leads: Mapping[str, Counter[str]], winners: Sequence[set[str]]) -> str:
+    """Return which system leads in most settings."""
+    most = max(each.total() for each in leads.values())
+    first = [name for name, each in leads.items() if each.total() == most]
+    if not most:
+        return "No verdict yet"
+    s = "s" * (len(first) == 1)
+    lead = f"lead{s}" if all(len(names) < 2 for names in winners) else f"lead{s} or share{s} the lead"
+    return f"{listed(first)} {lead} in {most} of {counted(len(winners), 'setting')}"
 
 
 def _equal(runs: Systems) -> list[list[Measured]]:

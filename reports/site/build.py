@@ -152,8 +152,9 @@ def put(folder: RunFolder, directory: Path, home: str = "", served: bool = False
         write_whole(pictures / f"{name}.svg", without_homes(chart.svg()))
     _write_best(report, directory)
     first = sections[FIRST][0]
-    answer = " ".join(filter(None, (f"{first.title}.", first.also)))
-    return Written(answer if report.imported else title, answer, report.rows)
+    if report.imported:
+        return Written(first.title, first.also, report.rows)
+    return Written(title, " ".join(filter(None, (f"{first.title}.", first.also))), report.rows)
 
 
 def title_of(report: Report) -> str:

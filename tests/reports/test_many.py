@@ -253,7 +253,7 @@ def test_a_folder_of_systems_has_a_table_of_what_they_are_and_who_leads_at_equal
     found, left_out = publish(tmp_path / "all", tmp_path / "site")
     assert (len(found), left_out) == (4, [])
     text = Page((tmp_path / "site" / "systems.html").read_text()).text
-    assert "2 systems, 1 setting in common" in text
+    assert "node leads in 1 of 1 setting 2 systems, 1 setting in common." in text
     assert "node AMD EPYC 7B13 2 1 \u00d7 NVIDIA H100 8 GiB PyTorch, Caffe-MPI style 2026-11-21 3 runs alexnet" in text
     assert "laptop i7 8 16 GiB PyTorch 2026-11-22 1 run " in text
     leads = re.findall(r"(node|laptop) (?:PyTorch|Caffe-MPI style) \S+ \S+ … \S+ (\d+) % (leads|slower)", text)

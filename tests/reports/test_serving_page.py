@@ -81,7 +81,7 @@ def fails_at_200(tried):
         (lost, 48, "No rate that was tried keeps its bound"),
         (given_up, 0, "No rate that was tried keeps its bound"),
         (fails_at_200, 2400, "100 queries/s keep the bound"),
-        (lambda tried: None, 0, "at least 200 queries/s keep the bound"),
+        (lambda tried: None, 0, "At least 200 queries/s keep the bound"),
     ],
     ids=["refused", "late", "wrong", "lost", "given up", "fails at 200", "well"],
 )
@@ -129,7 +129,7 @@ def test_settings_on_one_page_have_titles_of_their_own(tmp_path):
             rule = Serving(max_delay_ms=delay, bound_ms=1000.0, arrivals=arrivals)
             run.proven(case_of("pytorch", batch=4, serving=rule, **SETTINGS))
     text = str(serving(Report(run.folder, summarise(run.folder))).body)
-    titles = re.findall("<h3>([^<]*: which batch and delay)", text)
+    titles = re.findall('<p class="sub">([^<]*: which batch and delay)', text)
     assert len(set(titles)) == len(titles) == 2
 
 
