@@ -140,6 +140,7 @@ class Evidence(Stored):
     logs: dict[str, tuple[str, ...]] = {}  # the last lines of each log
     unreadable_lines: int = 0
     limits: Limits | None = None
+    first_try: str = ""  # the reason for a second one, if the ranks did not meet
 
 
 class Record(Sealed):

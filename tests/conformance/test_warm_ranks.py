@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 from stagebench_conformance import warm_rank
 from stagebench_conformance.warm import Servers, modules
 
+import stagebench
 from stagebench.suite.contracts.launcher import Process
 from stagebench.suite.plugins import adapters
 
@@ -36,6 +38,7 @@ def start(tmp_path):
     (bundle / "__main__.py").write_text(
         "import sys; from stagebench.suite.worker.main import main; sys.exit(main(sys.argv[1:]))"
     )
+    shutil.copy(stagebench.__file__, bundle)
     (bundle / "suite" / "__init__.py").touch()
     (worker / "__init__.py").touch()
     (worker / "main.py").write_text(MAIN)
