@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import numpy as np
 from figures import figure, told
 
+from stagebench.suite.worker import protocols
 from stagebench.suite.worker.arrivals import Asked, InProcess
 from stagebench.suite.worker.asking import GENERATE, ROOT
 from stagebench.suite.worker.case_parts import Serving
@@ -51,31 +52,27 @@ class Prompt(asyncio.Protocol):
 
     reply = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % ANSWER.nbytes + ANSWER.tobytes()
 
-    def __init__(self):
-        self._had = 0
+    def __init__(self, size):
+        self._had, self._size = 0, size
 
     def connection_made(self, transport):
         self._transport = transport
 
     def data_received(self, data):
         self._had += len(data)
-        while self._had >= SIZE:
-            self._had -= SIZE
+        while self._had >= self._size:
+            self._had -= self._size
             self._transport.write(self.reply)
 
 
-def request():
-    body = SAMPLES[0].tobytes()
-    return f"POST / HTTP/1.1\r\nHost: {HOST}\r\nContent-Length: {len(body)}\r\n".encode() + OCTETS + body
-
-
-OCTETS = b"Content-Type: application/octet-stream\r\n\r\n"
-SIZE = len(request())
+def request(port):
+    return protocols.request("raw", f"{HOST}:{port}", "/", SAMPLES[0])
 
 
 def serve(port):
     async def run():
-        server = await asyncio.get_running_loop().create_server(Prompt, HOST, port, backlog=1024)
+        size = len(request(port))
+        server = await asyncio.get_running_loop().create_server(lambda: Prompt(size), HOST, port, backlog=1024)
         await server.serve_forever()
 
     asyncio.run(run())
@@ -129,14 +126,14 @@ def loadgen(port, rate, folder):
     """Return (median, p99) in ms by LoadGen's own load: a query is handed to one of several threads, which waits."""
     import mlperf_loadgen as lg
 
-    waiting, ready = [], threading.Semaphore(0)
+    waiting, ready, asked = [], threading.Semaphore(0), request(port)
 
     def ask():
         with socket.create_connection((HOST, port)) as link:
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             while ready.acquire() and waiting:
                 query = waiting.pop(0)
-                link.sendall(REQUEST)
+                link.sendall(asked)
                 left = len(Prompt.reply)
                 while left:
                     left -= len(link.recv(left))
@@ -165,9 +162,6 @@ def loadgen(port, rate, folder):
     for _ in threads:
         ready.release()
     return figures_of((folder / "mlperf_log_summary.txt").read_text())
-
-
-REQUEST = request()
 
 
 def figures_of(summary):
