@@ -61,9 +61,7 @@ class Strategy:
     __pydantic_config__ = DEEP
 
     name: str  # for plans and records: letters, digits, ".", "_" and "-", 64 at most
-    trainer: (
-        str  # a subclass of stagebench.suite.worker.trainer.Trainer; or of stagebench.suite.worker.predictor.Predictor
-    )
+    trainer: str  # a subclass of Trainer or Predictor of stagebench.suite.worker
     help: str  # a sentence for `stagebench list strategies`
     # Names of the only launchers that can start it, the first for a plan's "auto"; (): every launcher that fits `mpi`.
     launchers: tuple[str, ...] = ()
@@ -107,9 +105,7 @@ class Format:
     help: str
     kinds: tuple[str, ...] = ("folder",)  # the kinds of data sets it can hold: "folder" (of images), "arrays"
     ordered: bool = False  # True: the reader yields samples in a given order; False: it shuffles, so no pass `train`
-    scaling: str = (
-        ""  # the reason why its reader scales images unlike stagebench.workloads.catalogue; "": it scales alike
-    )
+    scaling: str = ""  # the reason why its reader scales images unlike workloads/catalogue.py; "": it scales alike
     whole: bool = True  # True: images are packed whole, so random crops are possible; False: packed as centre crops
 
 
