@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from stagebench.suite.contracts.engine_messages import CODEC, FILE, OomKills
 from stagebench.suite.contracts.launcher import Request
 from stagebench.suite.errors import RequestError, Unavailable
 from stagebench.suite.processes.hosts import refused
+from tests.support.started import wait_until
 
 GOLDEN = Path(__file__).parent / "golden"
 PYTHON = Path("/env/bin/python")
@@ -71,10 +71,7 @@ def test_a_rank_ends_with_its_shell(tmp_path):
     rank = ["sh", "-c", f"echo $$ >{shown}.tmp; mv {shown}.tmp {shown}; exec sleep 1000"]
     shell = subprocess.Popen(["bash", "-c", f'{script.NUMBERS}exec bash -c "$numbers" rank "$@"', "bash", *rank])
     try:
-        deadline = time.monotonic() + 120
-        while not shown.exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(shown.exists)
         process = psutil.Process(int(shown.read_text()))
     finally:
         shell.kill()

@@ -5,7 +5,7 @@ A table is between `<!-- made: NAME -->` and `<!-- end -->`; tests/docs/test_mad
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -19,89 +19,69 @@ from stagebench.suite.worker.pass_kinds import PASS_KINDS
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"(<!-- made: ([\w-]+) -->\n\n).*?(\n<!-- end -->)", re.DOTALL)
 
-# Heading, module, then (the constant's name, its meaning, its unit); % is a share in hundredths.
-THRESHOLDS: Sequence[tuple[str, Sequence[tuple[str, str, str, str]]]] = (
-    (
-        "Warm-up and sampling",
+# By heading: a module of the suite, a constant's name, its meaning, its unit; % is a share in hundredths.
+THRESHOLDS: Mapping[str, Sequence[tuple[str, str, str, str]]] = {
+    "Warm-up and sampling": (
+        ("worker.loop", "WINDOW", "steps examined for the end of the warm-up", ""),
+        ("worker.loop", "QUICK_WINDOW", "the same, if a plan asks for fewer steps", ""),
+        ("worker.loop", "LEAST_FALL", "least fall of the step's time that is a trend", "%"),
         (
-            ("suite.worker.loop", "WINDOW", "steps examined for the end of the warm-up", ""),
-            ("suite.worker.loop", "QUICK_WINDOW", "the same, if a plan asks for fewer steps", ""),
-            ("suite.worker.loop", "LEAST_FALL", "least fall of the step's time that is a trend", "%"),
-            (
-                "suite.worker.loop",
-                "PATIENCE",
-                "multiple of these steps after which `warmup_limit` ends a warm-up with a trend",
-                "times",
-            ),
-            ("suite.worker.loop", "LIMIT", "multiple after which it ends in any case", "times"),
-            ("suite.worker.loop", "PART_S", "least length of a part of the native pass", "s"),
-            (
-                "suite.worker.loop",
-                "MOST_WAIT_S",
-                "time for parts that replace disturbed ones, or the pass's if longer",
-                "s",
-            ),
-            ("suite.worker.loop", "ROUNDS", "fewest rounds of a difference between passes", ""),
-            ("suite.worker.loop", "BLOCK_S", "least length of a block in a round", "s"),
-            ("suite.worker.loop", "BLOCK_STEPS", "fewest steps in a block", ""),
-            ("suite.worker.loop", "RESUMED", "untimed steps before a block that reads", ""),
-            ("suite.worker.loop", "RESUMED_SHARE", "a turn's steps ÷ its untimed steps", ""),
-            ("suite.worker.feed", "RESIDENT", "synthetic or resident batches that take turns", ""),
-            ("suite.worker.feed", "FILL_S", "longest time for readers to read ahead", "s"),
-            ("suite.session.turns", "MOST", "most cases that take turns", ""),
+            "worker.loop",
+            "PATIENCE",
+            "multiple of these steps after which `warmup_limit` ends a warm-up with a trend",
+            "times",
         ),
+        ("worker.loop", "LIMIT", "multiple after which it ends in any case", "times"),
+        ("worker.loop", "PART_S", "least length of a part of the native pass", "s"),
+        ("worker.loop", "MOST_WAIT_S", "time for parts that replace disturbed ones, or the pass's if longer", "s"),
+        ("worker.loop", "ROUNDS", "fewest rounds of a difference between passes", ""),
+        ("worker.loop", "BLOCK_S", "least length of a block in a round", "s"),
+        ("worker.loop", "BLOCK_STEPS", "fewest steps in a block", ""),
+        ("worker.loop", "RESUMED", "untimed steps before a block that reads", ""),
+        ("worker.loop", "RESUMED_SHARE", "a turn's steps ÷ its untimed steps", ""),
+        ("worker.feed", "RESIDENT", "synthetic or resident batches that take turns", ""),
+        ("worker.feed", "FILL_S", "longest time for readers to read ahead", "s"),
+        ("session.turns", "MOST", "most cases that take turns", ""),
     ),
-    (
-        "Speeds and comparisons",
+    "Speeds and comparisons": (
+        ("analysis.stats", "LEVEL", "confidence of intervals", "%"),
+        ("analysis.stats", "LOOKED", "the same for a lone row of a run with `--until` or `--for`", "%"),
+        ("analysis.stats", "BATCHES", "stretches of a lone process's steps", ""),
         (
-            ("suite.analysis.stats", "LEVEL", "confidence of intervals", "%"),
-            ("suite.analysis.stats", "LOOKED", "the same for a lone row of a run with `--until` or `--for`", "%"),
-            ("suite.analysis.stats", "BATCHES", "stretches of a lone process's steps", ""),
-            (
-                "suite.analysis.leaders",
-                "FAR_NOISIER",
-                "variance, over the usual one, of a row that the average scatter leaves out",
-                "times",
-            ),
-            ("suite.analysis.leaders", "SEVERAL", "rounds after which a comparison may be given up", ""),
-            ("suite.session.end_rule", "CLEAR", "half-width of a clear interval, with `--for` alone", "%"),
-            ("suite.session.end_rule", "MOST_PROCESSES", "most processes of a case, with `--until`", ""),
-            ("suite.analysis.compare_runs", "SMALL", "smallest change that matters to `compare` and `history`", "%"),
+            "analysis.leaders",
+            "FAR_NOISIER",
+            "variance, over the usual one, of a row that the average scatter leaves out",
+            "times",
         ),
+        ("analysis.leaders", "SEVERAL", "rounds after which a comparison may be given up", ""),
+        ("session.end_rule", "CLEAR", "half-width of a clear interval, with `--for` alone", "%"),
+        ("session.end_rule", "MOST_PROCESSES", "most processes of a case, with `--until`", ""),
+        ("analysis.compare_runs", "SMALL", "smallest change that matters to `compare` and `history`", "%"),
     ),
-    (
-        "Marks",
-        (
-            ("suite.analysis.trend", "NOTICED", "`trend`: change of the step's time over a pass", "%"),
-            ("suite.analysis.trend", "ACCEPTED", "`trend`: chance that noise alone marks a row", "%"),
-            ("suite.analysis.trend", "ALIKE_AT", "`trend`: the same chance for each of its processes", "%"),
-            ("suite.worker.noise", "BUSY", "`disturbed`: share of a rank's cores used by other programs", "%"),
-            ("suite.worker.noise", "STOLEN", "`disturbed`: share of them taken by other guests", "%"),
-            ("suite.analysis.machine", "SLOWED", "`disturbed`: time of the fixed computation ÷ its best", "times"),
-            ("suite.analysis.measured", "RESIDUAL", "`large residual`: share of the native step", "%"),
-            ("suite.worker.tasks", "SUBNORMAL", "`subnormal`: share of the parameters or gradients", "%"),
-        ),
+    "Marks": (
+        ("analysis.trend", "NOTICED", "`trend`: change of the step's time over a pass", "%"),
+        ("analysis.trend", "ACCEPTED", "`trend`: chance that noise alone marks a row", "%"),
+        ("analysis.trend", "ALIKE_AT", "`trend`: the same chance for each of its processes", "%"),
+        ("worker.noise", "BUSY", "`disturbed`: share of a rank's cores used by other programs", "%"),
+        ("worker.noise", "STOLEN", "`disturbed`: share of them taken by other guests", "%"),
+        ("analysis.machine", "SLOWED", "`disturbed`: time of the fixed computation ÷ its best", "times"),
+        ("analysis.measured", "RESIDUAL", "`large residual`: share of the native step", "%"),
+        ("worker.tasks", "SUBNORMAL", "`subnormal`: share of the parameters or gradients", "%"),
     ),
-    (
-        "Communication, predictions",
-        (
-            ("suite.analysis.links", "LATE_S", "a sample that a rank begins later than this is discarded,", "s"),
-            ("suite.analysis.links", "LATE", "or later than this share of it, plus the clock's error", "%"),
-            ("suite.analysis.links", "LEAST", "fewest samples of a figure", ""),
-            ("suite.analysis.stats", "LARGEST_ERROR", "error above which a fitted figure is “not determined”", "%"),
-            ("suite.predict.prediction", "TRUSTED", "error above which a page calls the model wrong", "%"),
-        ),
+    "Communication, predictions": (
+        ("analysis.links", "LATE_S", "a sample that a rank begins later than this is discarded,", "s"),
+        ("analysis.links", "LATE", "or later than this share of it, plus the clock's error", "%"),
+        ("analysis.links", "LEAST", "fewest samples of a figure", ""),
+        ("analysis.stats", "LARGEST_ERROR", "error above which a fitted figure is “not determined”", "%"),
+        ("predict.prediction", "TRUSTED", "error above which a page calls the model wrong", "%"),
     ),
-    (
-        "Proofs",
-        (
-            ("suite.worker.evidence", "UPDATES", "updates", ""),
-            ("suite.proofs.make", "DECAY", "weight decay, if the case has none", ""),
-            ("suite.proofs.tolerances", "TIMES", "allowed error ÷ the effect of rounding", ""),
-            ("suite.proofs.tolerances", "MOST", "largest allowed error", ""),
-        ),
+    "Proofs": (
+        ("worker.evidence", "UPDATES", "updates", ""),
+        ("proofs.make", "DECAY", "weight decay, if the case has none", ""),
+        ("proofs.tolerances", "TIMES", "allowed error ÷ the effect of rounding", ""),
+        ("proofs.tolerances", "MOST", "largest allowed error", ""),
     ),
-)
+}
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -123,9 +103,9 @@ def number(value: float, unit: str) -> str:
 def thresholds() -> str:
     """Return a list for each group of thresholds."""
     groups = []
-    for heading, constants in THRESHOLDS:
+    for heading, constants in THRESHOLDS.items():
         rows = [
-            (number(getattr(import_module(f"stagebench.{module}"), name), unit), meaning)
+            (number(getattr(import_module(f"stagebench.suite.{module}"), name), unit), meaning)
             for module, name, meaning, unit in constants
         ]
         groups.append(f"## {heading}\n\n{listed(rows)}")

@@ -67,11 +67,6 @@ def given_up(tried):
     tried.update(compared=100)
 
 
-def fails_at_200(tried):
-    if tried["rate"] == 200:
-        refused(tried)
-
-
 @pytest.mark.parametrize(
     ("change", "unanswered", "headline"),
     [
@@ -80,7 +75,7 @@ def fails_at_200(tried):
         (wrong, 0, "No rate that was tried keeps its bound"),
         (lost, 48, "No rate that was tried keeps its bound"),
         (given_up, 0, "No rate that was tried keeps its bound"),
-        (fails_at_200, 2400, "100 queries/s keep the bound"),
+        (lambda tried: tried["rate"] == 200 and refused(tried), 2400, "100 queries/s keep the bound"),
         (lambda tried: None, 0, "At least 200 queries/s keep the bound"),
     ],
     ids=["refused", "late", "wrong", "lost", "given up", "fails at 200", "well"],

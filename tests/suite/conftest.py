@@ -17,6 +17,7 @@ from stagebench.suite.contracts.hooks import PROJECT, Hooks, hookimpl
 from stagebench.suite.contracts.knobs import Knob
 from stagebench.suite.contracts.launcher import Launcher, Process, Request
 from stagebench.suite.errors import RequestError
+from stagebench.suite.plan import load, resolve
 from stagebench.suite.results.records import About
 from stagebench.suite.results.run_folder import RunFolder
 from tests.reports.made_run import MadeRun
@@ -145,6 +146,16 @@ def plan_file(tmp_path):
         return path
 
     return write
+
+
+@pytest.fixture
+def cases(toys, plan_file):
+    """Resolves what a plan named x says, with the toys."""
+
+    def resolved(text):
+        return resolve(load(plan_file(f'name = "x"\n{text}')), plugins.adapters(), toys.launchers, toys.workloads)
+
+    return resolved
 
 
 @pytest.fixture

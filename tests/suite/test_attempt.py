@@ -399,6 +399,7 @@ raw.write('{"type": "never fin'); raw.flush()
 def test_what_an_earlier_attempt_left_is_not_taken_for_this_one_s(tmp_path):
     (tmp_path / "rank-0.jsonl").write_text('{"type": "hello"}\n{"type": "done"}\n')
     (tmp_path / "launcher-7.log").write_text("old")
+    (tmp_path / "engine.jsonl").write_text('{"type": "engine failed", "kind": "oom", "message": "", "time_s": 1.0}\n')
     (tmp_path / "job.json").write_text("{}")
     result = attempt.run([Process((sys.executable, "-c", ""), rank=0)], 1, tmp_path, LIMITS, print)
     assert result.outcome == "crash"

@@ -141,14 +141,8 @@ def test_every_python_runs_the_bundle_s_code_wherever_it_stands(vendor, tmp_path
     (tmp_path / "job.json").write_text('{"format": 99}')
     folder = bundle.write(vendor, tmp_path / "vendor")
     tokens, _ = bundle.command(interpreter, folder, tmp_path / "job.json", 1)
-    done = subprocess.run(
-        tokens,
-        cwd=CHECKOUT,
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environ = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    done = subprocess.run(tokens, cwd=CHECKOUT, env=environ, capture_output=True, text=True, check=False)
     # The job is refused; an interpreter without NumPy does not even come to read it. Both tell where the code stood.
     assert "has format 99" in done.stderr or "No module named 'numpy'" in done.stderr
     assert f'"{folder}/suite/worker/main.py"' in done.stderr

@@ -39,37 +39,26 @@ def test_a_link_is_slow_if_it_takes_longer():
     assert list(problems(rows)) == ["a d"]
 
 
-@pytest.fixture
-def trained(tmp_path):
-    """Hosts with results, as far from the right ones as asked for."""
-
-    def make(**off):
-        rows, places = [], {name: tmp_path / name for name in off}
-        for name, (by, cpu) in off.items():
-            places[name].mkdir()
-            np.save(places[name] / "movement.npy", np.ones(8) * (1 + by))
-            rows.append(Checked(name, {}, cpu, str(by)))
-        name_wrong(rows, places)
-        return problems(rows)
-
-    return make
-
-
-def test_results_that_differ_from_most_hosts_are_wrong(trained):
-    found = trained(a=(0.0, "X"), b=(1e-12, "X"), c=(0.0, "X"))
-    assert list(found) == ["b"]
-    assert found["b"][0].startswith("COMPUTES WRONGLY")
-
-
-def test_of_two_hosts_either_may_be_wrong(trained):
-    found = trained(a=(0.0, "X"), b=(0.5, "X"))
-    assert list(found) == ["a", "b"]
-    assert all(one[0].startswith("one of the two COMPUTES WRONGLY: 5.0e-01 from ") for one in found.values())
-
-
-def test_another_processor_may_round_otherwise_but_not_compute_otherwise(trained):
-    found = trained(a=(0.0, "X"), b=(0.0, "X"), c=(1e-9, "Y"), d=(1e-3, "Y"))
-    assert list(found) == ["d"]
+@pytest.mark.parametrize(
+    ("off", "wrong", "words"),
+    [
+        ({"a": (0.0, "X"), "b": (1e-12, "X"), "c": (0.0, "X")}, ["b"], "COMPUTES WRONGLY"),
+        ({"a": (0.0, "X"), "b": (0.5, "X")}, ["a", "b"], "one of the two COMPUTES WRONGLY: 5.0e-01 from "),
+        # Another processor may round otherwise, but not compute otherwise.
+        ({"a": (0.0, "X"), "b": (0.0, "X"), "c": (1e-9, "Y"), "d": (1e-3, "Y")}, ["d"], ""),
+    ],
+)
+def test_results_that_differ_from_most_hosts_are_wrong_and_of_two_hosts_either_may_be(tmp_path, off, wrong, words):
+    """How far each host's results are from the right ones, and its processor."""
+    rows, places = [], {name: tmp_path / name for name in off}
+    for name, (by, cpu) in off.items():
+        places[name].mkdir()
+        np.save(places[name] / "movement.npy", np.ones(8) * (1 + by))
+        rows.append(Checked(name, {}, cpu, str(by)))
+    name_wrong(rows, places)
+    found = problems(rows)
+    assert list(found) == wrong
+    assert all(one[0].startswith(words) for one in found.values())
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 5, 6])

@@ -39,17 +39,9 @@ def with_evidence(run: Path) -> Path:
         for rank in record.ranks:
             layers = [messages.Layers(list(rank.layers))] if rank.layers is not None else []
             wire = [messages.Wire(rank.wire, list(rank.connections))] if rank.wire is not None else []
-            sent: list[Any] = [
-                rank.hello,
-                rank.joined,
-                rank.built,
-                *wire,
-                rank.noise,
-                rank.memory,
-                rank.failed,
-                rank.peaks,
-            ]
-            sent += [*rank.passes.values(), *layers, rank.kernels, rank.training, messages.Notes(rank.notes)]
+            sent: list[Any] = [rank.hello, rank.joined, rank.built, *wire, rank.noise, rank.memory, rank.failed]
+            sent += [rank.peaks, *rank.passes.values(), *layers, rank.kernels, rank.training]
+            sent.append(messages.Notes(rank.notes))
             lines = [messages.encode(message) for message in sent if message is not None]
             (folder / f"rank-{rank.rank}.jsonl").write_text("".join(f"{line.strip()}\n" for line in lines))
     return run
@@ -60,11 +52,6 @@ def edited(path: Path, change: Callable[[dict[str, Any]], object]) -> Path:
     content = json.loads(path.read_text())
     change(content)
     path.write_text(sealed(json.dumps({**content, "digest": ""}, indent=1)))
-    return path
-
-
-def removed(path: Path) -> Path:
-    path.unlink()
     return path
 
 
@@ -140,7 +127,7 @@ CHANGES: list[tuple[str, Callable[[Path], object], str, str]] = [
         "rank 0, pass 'native'",
     ),
     ("a time", lambda run: edited(record_in(run), lambda it: it.update(seconds=-1.0)), "records/", "seconds = -1"),
-    ("no proof", lambda run: [removed(each) for each in run.glob("proofs/*")], "records/", "proof: proofs/"),
+    ("no proof", lambda run: [each.unlink() for each in run.glob("proofs/*")], "records/", "proof: proofs/"),
     (
         "a verdict",
         lambda run: [edited(each, lambda it: it["worst"].update(error=1.0)) for each in run.glob("proofs/*")],

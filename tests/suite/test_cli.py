@@ -7,9 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,9 +18,6 @@ from stagebench.suite.cli import app, main
 from stagebench.suite.errors import Interrupted, RequestError
 
 ROOT = Path(suite.__file__).parent.parent
-
-
-Run = Callable[..., SimpleNamespace]
 
 
 def test_list_what_plugins_bring(stagebench):
@@ -198,21 +193,15 @@ def shell(tmp_path):
         "        if 'TOY_INTERRUPT' in os.environ: raise KeyboardInterrupt\n"
         "        raise ZeroDivisionError('a defect')\n"
     )
-    program = "import sys; from stagebench.suite.cli import program; sys.exit(program())"
+    program = [sys.executable, "-c", "import sys; from stagebench.suite.cli import program; sys.exit(program())"]
 
     def run(*arguments, limit=0, **environ):
         if limit:
             environ["PYTHONDONTWRITEBYTECODE"] = "1"  # Python would keep byte code that ends at the limit
-        return subprocess.run(
-            [sys.executable, "-c", program, *arguments],
-            env={**os.environ, "PYTHONPATH": f"{site}:{ROOT}", **environ},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-            preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))) if limit else None,
-        )
+        how = {"env": {**os.environ, "PYTHONPATH": f"{site}:{ROOT}", **environ}, "cwd": tmp_path, "timeout": 300}
+        if limit:
+            how["preexec_fn"] = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        return subprocess.run([*program, *arguments], capture_output=True, text=True, check=False, **how)
 
     return run
 

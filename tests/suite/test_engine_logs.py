@@ -168,12 +168,6 @@ def test_without_a_report_its_exit_code_is_given_and_it_by_name(tmp_path, code, 
     assert (found.outcome, found.reason) == ("crash", f"motor ended with {words}")
 
 
-def test_what_an_earlier_attempt_reported_is_forgotten(tmp_path):
-    old = '{"type": "engine failed", "kind": "crash", "message": "old", "time_s": 1.0}\n'
-    (tmp_path / "engine.jsonl").write_text(old)
-    assert engine(tmp_path, DONE).outcome == "ok"
-
-
 @pytest.mark.parametrize(("patience", "tidied"), [(10.0, True), (0.5, False)])
 def test_it_gets_the_time_to_end_that_it_needs(tmp_path, patience, tidied):
     slow = "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(2), open('tidied', 'w'), sys.exit(1)));"

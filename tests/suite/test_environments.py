@@ -2,7 +2,6 @@ import re
 import stat
 import subprocess
 import sys
-import time
 import venv
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +12,7 @@ import pytest
 from stagebench.suite.contracts.adapter import Adapter
 from stagebench.suite.errors import RequestError, Unavailable
 from stagebench.suite.processes import interpreters as environments
+from tests.support.started import wait_until
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -123,22 +123,14 @@ def test_an_interpreter_that_does_not_answer_or_whose_asker_was_killed_leaves_no
     monkeypatch.setattr(environments, "SECONDS", 3.0)
     path = script(tmp_path / "python", f"sleep 600 & echo $! > {tmp_path}/pid; wait")
     assert environments.examine(path, ()) == "did not answer within 3 s"
-    assert not lasts(lambda: runs(int((tmp_path / "pid").read_text())))
+    wait_until(lambda: not runs(int((tmp_path / "pid").read_text())))
     (tmp_path / "pid").unlink()
     path = script(tmp_path / "python", f"sleep 600 & echo $! > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; wait")
     program = f"from stagebench.suite.processes.query import ask; ask([{str(path)!r}], 600)"
     with subprocess.Popen([sys.executable, "-c", program], cwd=CHECKOUT) as asker:
-        assert not lasts(lambda: not (tmp_path / "pid").exists())
+        wait_until((tmp_path / "pid").exists)
         asker.kill()
-    assert not lasts(lambda: runs(int((tmp_path / "pid").read_text())))
-
-
-def lasts(true):
-    """Whether something is still true after a while; False as soon as it is not."""
-    deadline = time.monotonic() + 120
-    while (still := true()) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return still
+    wait_until(lambda: not runs(int((tmp_path / "pid").read_text())))
 
 
 def runs(pid):

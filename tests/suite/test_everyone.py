@@ -11,12 +11,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def everyone(*tokens):
-    return subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "adapters" / "everyone.py"), *map(str, tokens)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    words = [sys.executable, ROOT / "tests" / "adapters" / "everyone.py", *tokens]
+    return subprocess.run(words, capture_output=True, text=True, timeout=120)
 
 
 def listed(name):

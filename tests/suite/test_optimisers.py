@@ -2,17 +2,15 @@
 
 import pytest
 
-from stagebench.suite import plugins
 from stagebench.suite.contracts.case import Case, optimiser_settings, rate_of_proof
 from stagebench.suite.errors import RequestError
-from stagebench.suite.plan import load, resolve
 from stagebench.suite.processes.jobs import optimiser
 from stagebench.suite.proofs.wanted import Wanted, cases_to_verify
 from stagebench.suite.results.records import CaseEntry
 from stagebench.suite.worker.contract import SGD, Adam
 from stagebench.workloads.networks import by_name
 
-PLAN = 'name = "x"\n[[cases]]\nadapter = ["alpha", "gamma"]\nstrategy = "single"\nworkload = "mnist_small"\n'
+PLAN = '[[cases]]\nadapter = ["alpha", "gamma"]\nstrategy = "single"\nworkload = "mnist_small"\n'
 WORKLOADS = by_name()
 
 
@@ -39,13 +37,9 @@ def test_settings_are_the_workload_s_or_the_authors_and_become_the_worker_s_rule
     assert rule("adamw") == Adam(1e-3, 0.9, 0.999, 1e-8, 0.05, decoupled=True)
 
 
-@pytest.fixture
-def cases(gamma, toys, plan_file):
-    return lambda text: resolve(load(plan_file(PLAN + text)), plugins.adapters(), toys.launchers, toys.workloads)
-
-
+@pytest.mark.usefixtures("gamma")
 def test_an_optimiser_that_only_some_have_is_unsupported_beside_those_that_have(cases):
-    found = cases('optimiser = ["sgd", "adam"]\n')
+    found = cases(PLAN + 'optimiser = ["sgd", "adam"]\n')
     told = {(r.case.adapter, r.case.optimiser): r.reason for r in found}
     assert told == {
         ("alpha", "sgd"): "",
@@ -57,9 +51,9 @@ def test_an_optimiser_that_only_some_have_is_unsupported_beside_those_that_have(
     for case in (each.case for each in found):
         stored = CaseEntry(id=case.id, case=case).model_dump_json()
         assert CaseEntry.model_validate_json(stored, strict=True).case == case
-    assert {r.case.lr for r in cases('optimiser = "adam"\nbatch = [8, 64]\n')} == {1e-3}
+    assert {r.case.lr for r in cases(PLAN + 'optimiser = "adam"\nbatch = [8, 64]\n')} == {1e-3}
     with pytest.raises(RequestError, match=r"plan\.toml:6: .*optimiser = 'adm'.*known: sgd, adam, adamw"):
-        cases('optimiser = "adm"\n')
+        cases(PLAN + 'optimiser = "adm"\n')
 
 
 def test_adam_is_proven_at_its_own_rate(gamma):

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -34,10 +35,6 @@ def kept(made, tmp_path, monkeypatch):
     return shutil.copytree(made, tmp_path / "oracles" / made.name)
 
 
-def remove(path):
-    path.unlink()
-
-
 def cut(path):
     path.write_bytes(path.read_bytes()[:-4])
 
@@ -54,7 +51,7 @@ def make_a_pipe(path):
 
 
 @pytest.mark.parametrize("name", [GRADIENT, "meta.json", DIGESTS])
-@pytest.mark.parametrize("harm", [remove, cut, flip, make_a_pipe])
+@pytest.mark.parametrize("harm", [Path.unlink, cut, flip, make_a_pipe])
 def test_what_is_not_as_it_was_made_is_found(kept, harm, name):
     assert intact(kept)
     harm(kept / name)

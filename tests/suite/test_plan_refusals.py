@@ -16,8 +16,6 @@ from stagebench.suite.plan.read import LARGEST
 from stagebench.suite.worker.machine import cores
 from tests.support.errors import raising
 
-CORES = cores()
-
 GOOD = """\
 name = "x"
 [defaults]
@@ -76,7 +74,7 @@ def refused(toys: SimpleNamespace, path: Path) -> str:
         ("batch = 8", 'hosts = ["-oProxyCommand=id"]', 10, "is no host", "or an address in numbers"),
         ('"x"', f'"{"x" * 5000}"', 1, "name = 'xxxxx", "should be letters, digits"),
         ("batch = 8", "lr = -1" + "0" * 300, 10, "lr = -1000", "0…: should be greater than 0"),
-        ("batch = 8", f"binding = 'cores'\nranks = {CORES + 1}", 10, f"wants {CORES + 1} cores", "lower ranks"),
+        ("batch = 8", f"binding = 'cores'\nranks = {cores() + 1}", 10, f"wants {cores() + 1} cores", "lower ranks"),
         ("batch = 8", "knobs.formt = 'auto'", 10, "unknown knob 'formt' for alpha", "did you mean 'format'?"),
         ('"single"', '"ddp"\nscaling = "strong"\nranks = [2, 3]', 12, "batch = 8", "8 samples do not divide over 3 d"),
         ("batch = 8", "[cases.knobs]\nformat = 'first'", 11, "knob format", "is one of 'auto', 'last', not 'first'"),

@@ -22,14 +22,6 @@ from stagebench.workloads.networks import by_name
 HEAD = 'name = "x"\n'
 
 
-@pytest.fixture
-def cases(toys, plan_file):
-    def resolved(text):
-        return resolve(load(plan_file(HEAD + text)), toys.adapters, toys.launchers, toys.workloads)
-
-    return resolved
-
-
 def stored_and_read(case: Case) -> Case:
     stored = CaseEntry(id=case.id, case=case).model_dump_json()
     return CaseEntry.model_validate_json(stored, strict=True).case

@@ -36,19 +36,6 @@ from tests.support import errors
 CASE = Case("alpha", "ddp", "mnist_small", Placement(ranks_per_node=2, launcher="local"), batch=8)
 
 
-class Point:
-    """An entry point of a package `lumen`."""
-
-    name, value, dist = "lumen", "lumen.plugin", SimpleNamespace(name="stagebench-lumen")
-
-    def __init__(self, load: Callable[[], object]) -> None:
-        self.load = load
-
-
-def leave() -> object:
-    raise SystemExit(0)
-
-
 class Empty:
     pass
 
@@ -58,11 +45,13 @@ class Empty:
     [
         (lambda: 7, "it is 7, without any function that is marked with hookimpl"),
         (lambda: Empty, "it is the class Empty; name a module or an instance"),
-        (leave, "SystemExit: 0"),
+        (lambda: sys.exit(0), "SystemExit: 0"),
     ],
 )
 def test_what_is_no_plugin_is_refused_by_name(load, told, monkeypatch):
-    monkeypatch.setattr(plugins, "entry_points", lambda group: [Point(load)])
+    package = SimpleNamespace(name="stagebench-lumen")
+    point = SimpleNamespace(name="lumen", value="lumen.plugin", dist=package, load=load)
+    monkeypatch.setattr(plugins, "entry_points", lambda group: [point])
     with pytest.raises(RequestError, match=r"the plugin 'lumen' \(lumen.plugin, of stagebench-lumen\) does not") as got:
         plugins.manager.__wrapped__()
     assert told in str(got.value)
@@ -81,18 +70,8 @@ def registered(monkeypatch):
     return register
 
 
-def broken() -> Alpha:
-    class Broken(Alpha):
-        capabilities = 3  # type: ignore[assignment]
-
-    return Broken()
-
-
-def declaring(**changes: object) -> Alpha:
-    class Declaring(Alpha):
-        capabilities = replace(Alpha().capabilities, **changes)  # type: ignore[assignment, arg-type]
-
-    return Declaring()
+def declaring(**changes: Any) -> Alpha:
+    return type("Declaring", (Alpha,), {"capabilities": replace(Alpha().capabilities, **changes)})()
 
 
 def with_(**attributes: object) -> Alpha:
@@ -112,7 +91,10 @@ def raising() -> Alpha:
         (lambda: [3], "among its adapters is 3, no instance of stagebench.suite.contracts.adapter.Adapter"),
         (lambda: [with_(name="../../etc")], "has name = '../../etc'; take letters"),
         (lambda: [with_(name="x" * 5000)], "take letters, digits"),
-        (lambda: [broken()], "its capabilities is 3; it should be an instance of Capabilities"),
+        (
+            lambda: [type("Broken", (Alpha,), {"capabilities": 3})()],
+            "its capabilities is 3; it should be an instance of Capabilities",
+        ),
         (lambda: [declaring(strategies=("single",))], "strategies.0 is 'single'; it should be an instance of Strategy"),
         (lambda: [declaring(knobs={"a": 3})], "knobs.a is 3; it should be an instance of Knob"),
         (lambda: [with_(oracle="no")], "its oracle is 'no'; it should be a valid boolean"),
@@ -161,10 +143,6 @@ def in_plan_of_records(adapter: Alpha, folder: Path) -> object:
     return refused_format(adapter, able, case, folder, plugins.workloads()["mnist_small"], lambda *about: None)
 
 
-def in_search(adapter: Alpha, folder: Path) -> object:
-    return find(adapter)
-
-
 def in_readers(adapter: Alpha, folder: Path) -> object:
     check = object.__new__(Check)
     check.workload, check._device, check._knobs = plugins.workloads()["mnist_small"], "", {}
@@ -191,10 +169,6 @@ def in_proof(adapter: Alpha, folder: Path) -> object:
     return configuration_of_proof(CASE, adapter, plugins.workloads()["mnist_small"])
 
 
-def in_turns(adapter: Alpha, folder: Path) -> object:
-    return declared_of(CASE, adapter)
-
-
 @pytest.mark.parametrize(
     ("site", "method", "answer", "told"),
     [
@@ -203,12 +177,17 @@ def in_turns(adapter: Alpha, folder: Path) -> object:
         (in_readers, "unsupported", lambda case: True, "what it returned is True; it should be a valid string"),
         (in_plan, "model_parallel_size", lambda case: 0, "returned is 0; it should be greater than or equal to 1"),
         (in_proof, "microbatches", lambda case: 0, "returned is 0; it should be greater than or equal to 1"),
-        (in_turns, "model_parallel_size", lambda case: None, "returned is None; it should be a valid integer"),
+        (
+            lambda adapter, folder: declared_of(CASE, adapter),
+            "model_parallel_size",
+            lambda case: None,
+            "returned is None; it should be a valid integer",
+        ),
         (in_plan, "microbatches", lambda case: None, "returned is None; it should be a valid integer"),
         (in_plan, "mpi", lambda case: None, "returned is None; it should be a valid string"),
         (in_request, "mpi", lambda case: 3, "returned is 3; it should be a valid string"),
         (in_plan_of_records, "unreadable", lambda form: 7, "returned is 7; it should be a valid string"),
-        (in_search, "missing", lambda interpreter: 7, "returned is 7; it should be a valid string"),
+        (lambda it, folder: find(it), "missing", lambda python: 7, "returned is 7; it should be a valid string"),
         (in_key, "environ", lambda case, interpreter: None, "returned is None; it should be a valid dictionary"),
         (in_request, "environ", lambda case, interpreter: {"A;id": "3"}, r"in {'A;id': '3'}, .* it should match"),
         (in_request, "environ", lambda case, interpreter: {"A": "\0"}, "A is .* it should match "),

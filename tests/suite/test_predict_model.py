@@ -242,7 +242,6 @@ def test_a_hierarchy_is_advised_only_where_the_ranks_fill_the_nodes(ranks, advis
         (lambda: Link(0, math.nan), "beta of a link is nan"),
         (lambda: Network(Link(0, 0), ranks_per_node=0), "ranks per node is 0"),
         (lambda: Network(Link(0, 0)).link_of(1, Cost(0, 1)), "measure two"),
-        (lambda: scenario_of(schedule="wfpb"), "did you mean 'wfbp'"),
         (lambda: scenario_of(batch=0), "batch is 0"),
         (lambda: scenario_of(layers=()), "seconds of an iteration on one device is 0"),
         (lambda: scenario_of(compute_error=1.5), "compute_error is 1.5"),

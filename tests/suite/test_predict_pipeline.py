@@ -163,17 +163,9 @@ class Simulation:
 @pytest.mark.parametrize("seed", range(20))
 def test_an_iteration_takes_as_long_as_in_the_simulation(seed):
     draw = random.Random(seed)
-    scenario = Scenario(
-        batch=4,
-        layers=layers_of(seed),
-        network=Network(Link(draw.uniform(0, 2e-3), draw.uniform(0, 2e-8))),
-        schedule="fused",
-        h2d=1e-3,
-        update=5e-3,
-        stages=draw.randint(2, 6),
-        microbatches=draw.randint(1, 8),
-        jitter=Jitter.normal(0.05),
-    )
+    network = Network(Link(draw.uniform(0, 2e-3), draw.uniform(0, 2e-8)))
+    more = {"stages": draw.randint(2, 6), "microbatches": draw.randint(1, 8), "jitter": Jitter.normal(0.05)}
+    scenario = Scenario(4, layers_of(seed), network, "fused", h2d=1e-3, update=5e-3, **more)
     ranks = 3 * scenario.stages
     assert timeline(scenario, ranks).seconds == pytest.approx(Simulation(scenario, ranks).run(), rel=1e-9)
 
@@ -190,11 +182,6 @@ def test_larger_batches_and_more_microbatches_help_a_pipeline_as_far_as_there_ar
     assert gains["twice the microbatches"] == pytest.approx(8 / 4.5 - 1)  # eight stages: 8 against 4.5 of one's seconds
 
 
-def silent():
-    layers = tuple(LayerCost(str(index), 0.01, 0.02, 1e6) for index in range(2))
-    return Scenario(8, layers, FREE, "fused", stages=2)
-
-
 @pytest.mark.parametrize(
     ("nonsense", "named"),
     [
@@ -202,7 +189,7 @@ def silent():
         (lambda: predict(even(4, 2).but(stages=5), 5), "4 layers .* cannot be cut into 5 stages"),
         (lambda: even(4, 2, schedule="wfbp"), "schedule fused, not wfbp"),
         (lambda: even(4, 0), "microbatches is 0"),
-        (lambda: predict(silent(), 2), "cross a cut"),
+        (lambda: predict(Scenario(8, (LayerCost("fc", 1, 2, 8),) * 2, FREE, "fused", stages=2), 2), "cross a cut"),
     ],
 )
 def test_nonsense_is_refused_by_name(nonsense, named):

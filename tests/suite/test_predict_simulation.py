@@ -22,19 +22,10 @@ def scenario_of(seed, schedule, read):
         )
         for i in range(draw.randint(1, 30))
     )
-    return Scenario(
-        batch=4,
-        layers=layers,
-        network=Network(Link(draw.expovariate(1e4), draw.expovariate(1e9), draw.expovariate(1e10))),
-        schedule=schedule,
-        h2d=draw.expovariate(1000),
-        update=draw.expovariate(500),
-        read=read * draw.expovariate(5),
-        readers=2,
-        compression=2.0,
-        interference=0.3,
-        jitter=Jitter.normal(0.05),
-    )
+    network = Network(Link(draw.expovariate(1e4), draw.expovariate(1e9), draw.expovariate(1e10)))
+    seconds = {"h2d": draw.expovariate(1000), "update": draw.expovariate(500), "read": read * draw.expovariate(5)}
+    more = {"readers": 2, "compression": 2.0, "interference": 0.3, "jitter": Jitter.normal(0.05)}
+    return Scenario(4, layers, network, schedule, **seconds, **more)
 
 
 class Simulation:

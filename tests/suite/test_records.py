@@ -8,7 +8,6 @@ import pytest
 
 from stagebench.suite.data.sets import making, records_place
 from stagebench.suite.errors import RequestError, StagebenchError, StoreError, Unavailable
-from stagebench.suite.plan import load, resolve
 from stagebench.suite.plugins import adapters
 from stagebench.workloads.networks import by_name
 from tests.support import data
@@ -131,12 +130,9 @@ def test_what_has_nothing_to_scale_or_nobody_to_write_it_is_told(stagebench, gam
 
 
 @pytest.fixture
-def cases(gamma, toys, plan_file):
-    def resolved(text, adapter="gamma"):
-        head = f'name = "x"\n[[cases]]\nadapter = "{adapter}"\nstrategy = "single"\n'
-        return resolve(load(plan_file(head + text)), adapters(), toys.launchers, toys.workloads)
-
-    return resolved
+def cases(gamma, cases):
+    head = '[[cases]]\nstrategy = "single"\n'
+    return lambda text, adapter="gamma": cases(f'{head}adapter = "{adapter}"\n{text}')
 
 
 def photographs(photos: Path, more: str) -> str:

@@ -6,6 +6,7 @@ from statistics import fmean
 import numpy as np
 import pytest
 
+from stagebench.suite.analysis.latency import allowed, bound
 from stagebench.suite.analysis.queueing import Station, latencies
 from stagebench.suite.analysis.serving import served
 from stagebench.suite.worker.case_parts import Serving
@@ -21,6 +22,21 @@ def test_batches_of_one_wait_as_pollaczek_and_khinchine_say(load):
     assert waits == pytest.approx(load * seconds / (2 * (1 - load)), rel=0.1)
     begins_empty = fmean(latencies(load / seconds, Station((seconds,)), 20)) - seconds
     assert begins_empty < waits
+
+
+@pytest.mark.parametrize(("share", "floor"), [(0.9, 64), (0.95, 130), (0.99, 662), (0.999, 6636)])
+def test_too_few_queries_have_no_percentile(share, floor):
+    """The floors are LoadGen's own."""
+    assert [allowed(floor - 1, share), allowed(floor, share)] == [0, 1]
+    measured = np.random.default_rng(1).permutation(floor).astype(float)
+    assert bound(measured[1:], share) is None
+    assert bound(measured, share) == floor - 1
+
+
+def test_more_queries_bring_the_bound_nearer_to_the_percentile():
+    measured = np.arange(100_000) / 100_000
+    assert 0.9 < bound(measured, 0.9) < 0.903
+    assert 0.9 < bound(measured[::100], 0.9) < 0.925
 
 
 def test_a_lone_query_waits_for_the_whole_delay_and_a_full_batch_for_none():

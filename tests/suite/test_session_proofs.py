@@ -83,27 +83,14 @@ def test_a_proof_vouches_for_the_variables_that_its_ranks_saw(tmp_path, monkeypa
     assert ("proof under other variables" in row.marks, proven) == (False, ["131072"]), "made again"
 
 
-class Proofs(Listener):
-    """What is told of proofs, in that order."""
-
-    def __init__(self):
-        super().__init__()
-        self.told = []
-
-    def proving(self, case):
-        self.told.append("proving")
-
-    def proved(self, case, proof):
-        self.told.append("proved")
-
-
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two proofs at a time want two cores")
 def test_cases_that_will_be_compared_are_proven_side_by_side_and_each_proof_once(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("STAGEBENCH_CACHE", str(tmp_path / "cache"))
     seeds = ((1, 1), (2, 2), (3, 1))
     cases = [case(seed=seed, passes=("native",), knobs={"shards": shards}) for seed, shards in seeds]
-    listener = Proofs()
+    listener, told = Listener(), []
+    listener.proving, listener.proved = lambda case: told.append("proving"), lambda *about: told.append("proved")
     assert run(folder, cases, listener, Settings(proofs=True)) == {"ok": 3}
     assert len({folder.record(each.id, 0).proof for each in cases}) == len(folder.proofs()) == 2
-    assert listener.told.index("proved") > 1, "another was begun before one was made"
-    assert sorted(listener.told) == ["proved"] * 3 + ["proving"] * 3
+    assert told.index("proved") > 1, "another was begun before one was made"
+    assert sorted(told) == ["proved"] * 3 + ["proving"] * 3

@@ -115,13 +115,8 @@ def test_who_needs_fewer_turns_waits_and_who_ends_before_or_is_alone_holds_nobod
     assert fewer.index("a ends") > fewer.index("b2")
     take_turns([measurement("a", 2, alone)])
     assert alone == ["a starts", "a0", "a1", "a ends"]
-    take_turns([_ended(), measurement("a", 1, left)])
+    take_turns([(turn for turn in ()), measurement("a", 1, left)])
     assert left[-1] == "a ends"
-
-
-def _ended():
-    return
-    yield
 
 
 def test_what_one_raises_stops_all_even_beside_one_that_cannot_be_stopped():

@@ -32,14 +32,8 @@ def screens(width: int, arguments: tuple[str, ...], folder: Path) -> tuple[int, 
     environ = {**os.environ, "TERM": "xterm-256color", "PYTHONPATH": str(root)}
     for name in ("COLUMNS", "LINES", "NO_COLOR", "CI"):
         environ.pop(name, None)
-    with subprocess.Popen(
-        [sys.executable, "-m", "stagebench.suite.cli", *arguments],
-        stdin=its,
-        stdout=its,
-        stderr=its,
-        cwd=folder,
-        env=environ,
-    ) as program:
+    command, pipes = [sys.executable, "-m", "stagebench.suite.cli"], {"stdin": its, "stdout": its, "stderr": its}
+    with subprocess.Popen([*command, *arguments], cwd=folder, env=environ, **pipes) as program:
         os.close(its)
         while True:
             try:

@@ -10,6 +10,7 @@ from stagebench import suite
 from stagebench.suite.worker.job import Job, encode
 from stagebench.suite.worker.messages import decode
 from tests.support import jobs
+from tests.support.behind import Clock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(suite.__file__)))
@@ -26,6 +27,16 @@ def sampling():
 def settled(monkeypatch):
     """Warm-ups of as few steps as can be: bodies that do nothing take times that may well fall."""
     monkeypatch.setattr("stagebench.suite.worker.loop.falling", lambda seconds: False)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """One in place of the system's, for whoever measures or sleeps."""
+    made = Clock()
+    for module in ("feed", "loop", "member", "passes"):
+        monkeypatch.setattr("stagebench.suite.worker.%s.time" % module, made)
+    monkeypatch.setattr("toy.time", made)
+    return made
 
 
 @pytest.fixture

@@ -9,8 +9,6 @@ import pytest
 
 from stagebench.suite.worker import behaviour
 
-WORK = bytes(1 << 24)
-
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(("threads", "least", "most"), [(1, 1.0, 1.2), (2, 1.6, 2.2)])
@@ -22,7 +20,7 @@ def test_two_threads_are_two_and_one_is_one_and_elsewhere_nobody_can_tell(thread
         return hashlib.sha256(data).digest()
 
     with ThreadPoolExecutor(threads) as pool:
-        halves = [WORK, WORK]
+        halves = [bytes(1 << 24)] * 2
         assert least <= behaviour.busy_threads(lambda: list(pool.map(hashed, halves)), 1.6, 2.0) <= most
     monkeypatch.setattr(behaviour, "TASKS", "/nowhere")
     assert behaviour.busy_threads(lambda: None, 1.3, 2.0) is None

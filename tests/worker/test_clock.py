@@ -5,25 +5,9 @@ import toy
 
 from stagebench.suite.worker.clock import STAGES, StageClock
 from tests.support import trainers
-from tests.support.behind import Clock
 
 SLEEPS = {"next_batch": 0.004, "to_device": 0.001, "forward": 0.005, "backward": 0.008, "update": 0.002}
 METHODS = {"io": "next_batch", "h2d": "to_device", "forward": "forward", "backward": "backward", "update": "update"}
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    """One in place of the system's, for whoever measures or sleeps."""
-    made = Clock()
-    for module in (
-        "toy",
-        "stagebench.suite.worker.feed",
-        "stagebench.suite.worker.loop",
-        "stagebench.suite.worker.member",
-        "stagebench.suite.worker.passes",
-    ):
-        monkeypatch.setattr(module + ".time", made)
-    return made
 
 
 def test_stages_add_up_to_the_wall_time_and_a_batch_is_released_in_the_next_io(sampling, clock):

@@ -15,7 +15,7 @@ from stagebench.suite.worker.feed import READ_AHEAD, RESIDENT, ResidentFeed, own
 from stagebench.suite.worker.loop import BLOCK_STEPS, FIRST, RESUMED, ROUNDS
 from stagebench.suite.worker.passes import STAGED_ROUNDS
 from tests.support import jobs, trainers
-from tests.support.behind import BehindTrainer, Clock
+from tests.support.behind import BehindTrainer
 from tests.support.errors import raising
 
 pytestmark = pytest.mark.usefixtures("settled")
@@ -256,14 +256,10 @@ def test_every_replica_makes_its_own_synthetic_batches_and_a_proof_s_parts_are_t
 
 
 @pytest.fixture
-def behind(monkeypatch, sampling):
+def behind(clock, sampling):
     """Passes of a trainer whose device runs behind its host; (each pass, ..., the trainer)."""
 
     def run(*names, **how):
-        clock = Clock()
-        monkeypatch.setattr("stagebench.suite.worker.loop.time", clock)
-        monkeypatch.setattr("stagebench.suite.worker.feed.time", clock)
-        monkeypatch.setattr("stagebench.suite.worker.passes.time", clock)
         trainer = BehindTrainer(clock, **how)
         made = toy.passes_of(trainer, sampling, names=names)
         return (*[made.run(name) for name in names], trainer)
@@ -339,17 +335,8 @@ def test_what_is_exchanged_is_gradients_in_the_type_of_the_parameters(sampling, 
     assert toy.passes_of(trainer, sampling, resident).run("native").gradient_bytes == size
 
 
-def test_waiting_for_other_parts_is_a_stage_of_its_own_where_there_are_parts(sampling, monkeypatch):
-    clock = Clock()
-    for module in (
-        "toy",
-        "stagebench.suite.worker.feed",
-        "stagebench.suite.worker.loop",
-        "stagebench.suite.worker.member",
-        "stagebench.suite.worker.passes",
-    ):
-        monkeypatch.setattr(module + ".time", clock)
-
+@pytest.mark.usefixtures("clock")
+def test_waiting_for_other_parts_is_a_stage_of_its_own_where_there_are_parts(sampling):
     class PartToy(toy.ToyTrainer):
         """Holds a part of a network: half of its forward and a quarter of its backward is waiting."""
 
