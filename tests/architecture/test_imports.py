@@ -156,14 +156,9 @@ def test_the_check_sees_what_it_should(imports_of, place, line, refused):
 def lint(folder: Path) -> "subprocess.CompletedProcess[str]":
     pytest.importorskip("importlinter", reason="import-linter is a part of the lint environment")
     command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"]
-    return subprocess.run(
-        [*command, "--no-cache", "--no-logo"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PYTHONPATH": str(folder), "PATH": "", "COLUMNS": "200"},
-    )
+    command += ["--no-cache", "--no-logo"]
+    place = {"PYTHONPATH": str(folder), "PATH": "", "COLUMNS": "200"}
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=place)
 
 
 def test_import_linter_keeps_the_contracts(tmp_path):
@@ -205,19 +200,11 @@ print(json.dumps(sorted(sys.modules)))
 
 def test_the_controller_and_every_plugin_load_no_framework(root, sources):
     """In a process of its own, so that nothing else has loaded one; with the frameworks installed it could."""
-    half = [path for path in sources if path.parts[0] != "adapters" or path.name == "plugin.py"]
-    names = [module_of(path) for path in half]
-    names = [
-        each for each in names if not each.endswith(("__main__", "_driver", "_program"))
-    ]  # run when imported; in an engine
-    result = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PROBE, *names],
-        cwd=root,
-        env={"PYTHONPATH": str(root)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    half = [module_of(path) for path in sources if path.parts[0] != "adapters" or path.name == "plugin.py"]
+    run = ("__main__", "_driver", "_program")  # when imported; in an engine
+    command = [sys.executable, "-W", "error", "-c", PROBE, *(name for name in half if not name.endswith(run))]
+    place = {"PYTHONPATH": str(root)}
+    result = subprocess.run(command, cwd=root, env=place, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     loaded = set(json.loads(result.stdout))
     assert {

@@ -43,18 +43,18 @@ def tiny(monkeypatch):
         del sys.modules[name]
 
 
+def python_of(environment, program="python"):
+    """The interpreter of the tox environment that has this program; skips when it has not been made."""
+    for programs in (folder / environment / "bin" for folder in tox_folders()):
+        if (programs / program).exists():
+            return programs / "python"
+    pytest.skip(f"no environment {environment} (tox run -e {environment} makes it; STAGEBENCH_TOX_DIR says where)")
+
+
 @pytest.fixture(scope="session")
 def real():
-    """The interpreter of the tox environment for a dialect; skips when it has not been made."""
-
-    def found(name):
-        environment = ENVIRONMENTS[name]
-        for folder in tox_folders():
-            if (folder / environment / "bin" / "mpiexec").exists():
-                return folder / environment / "bin" / "python"
-        pytest.skip(f"no environment {environment} (tox run -e {environment} makes it; STAGEBENCH_TOX_DIR says where)")
-
-    return found
+    """The interpreter of the tox environment for a dialect."""
+    return lambda name: python_of(ENVIRONMENTS[name], "mpiexec")
 
 
 @pytest.fixture(params=list(ENVIRONMENTS))
@@ -142,13 +142,7 @@ def stagebench(head_node, tmp_path):
 @pytest.fixture
 def environment_of():
     """The interpreter of an adapter's environment; skips when it has not been made."""
-
-    def found(name):
-        for python in filter(Path.exists, (folder / name / "bin" / "python" for folder in tox_folders())):
-            return python
-        pytest.skip(f"no environment {name} (tox run -e {name} makes it; STAGEBENCH_TOX_DIR says where)")
-
-    return found
+    return python_of
 
 
 @pytest.fixture

@@ -90,16 +90,11 @@ def two_classes(tmp_path):
 
 def stagebench(*words: str, laboratory: State | None = None) -> "subprocess.CompletedProcess[str]":
     """The command line, in a process of its own; in the first host of a laboratory, where there is one."""
-    tokens = [sys.executable, "-m", "stagebench.suite.cli", *words]
-    return subprocess.run(
-        entering(laboratory, laboratory.layout.hosts[0], tokens) if laboratory else tokens,
-        env=environment(laboratory) if laboratory else None,
-        cwd=Path(__file__).resolve().parents[2],
-        capture_output=True,
-        text=True,
-        timeout=GIVE_UP,
-        check=False,
-    )
+    tokens, place = [sys.executable, "-m", "stagebench.suite.cli", *words], None
+    if laboratory:
+        tokens, place = entering(laboratory, laboratory.layout.hosts[0], tokens), environment(laboratory)
+    how = {"env": place, "capture_output": True, "text": True, "timeout": GIVE_UP}
+    return subprocess.run(tokens, cwd=Path(__file__).resolve().parents[2], check=False, **how)
 
 
 def pytest_sessionfinish(session, exitstatus):

@@ -12,8 +12,6 @@ from stagebench.suite.analysis.summary import summarise
 from tests.experiments.test_four_ranks import HEAD, SCHEDULED, SCHEDULES, all_proven, block
 from tests.reports.parsed import Page
 
-FRAMEWORKS = {"pytorch", "mxnet", "caffempi", "horovod-mxnet"}
-
 
 @pytest.fixture
 def four_hosts(tmp_path, monkeypatch):
@@ -33,7 +31,7 @@ def test_one_machine_two_and_four_train_alike(experiment, four_hosts, request, d
     assert set(done.outcomes) == {"ok"}
     rows, hosts = summarise(done.folder), four_hosts.layout.hosts
     assert {(row.case.adapter, row.case.placement.nodes) for row in rows} == {
-        (name, nodes) for name in FRAMEWORKS for nodes in (1, 2, 4)
+        (name, nodes) for name in ("pytorch", "mxnet", "caffempi", "horovod-mxnet") for nodes in (1, 2, 4)
     }
     assert len(all_proven(done.folder)) == len(rows)
     for row in rows:

@@ -10,6 +10,11 @@ Shown = Mapping[str, Mapping[str, tuple[str, ...]]]
 
 READING = ("samples/s of the first waiting, ms",)
 CURVES = ("Loss by step", "Accuracy by seconds of training")
+OF_STEPS = {
+    "stages.html": ("Stage by stage, milliseconds",),
+    "scaling.html": ("All speeds at a glance", "efficiency"),
+    "communication.html": ("gradients, MiB alone, ms",),
+}
 
 # Whatever the scale.
 ALWAYS: Shown = {
@@ -40,12 +45,7 @@ ALWAYS: Shown = {
             " 0 of ",
         ),
     },
-    "networks": {
-        "speed.html": ("verdict processes", "steps least 5 %"),
-        "stages.html": ("Stage by stage, milliseconds",),
-        "scaling.html": ("All speeds at a glance", "efficiency"),
-        "communication.html": ("gradients, MiB alone, ms",),
-    },
+    "networks": {**OF_STEPS, "speed.html": ("verdict processes", "steps least 5 %")},
     "paper": {
         "study.html": (
             "Table 2: hardware of each node",
@@ -61,17 +61,11 @@ ALWAYS: Shown = {
     },
     "prediction": {"predicted.html": ("off by", "fitted to 2 devices", " 4 devices ", "What if")},
     "quick": {
+        **OF_STEPS,
         "speed.html": ("verdict processes", "fastest ÷ default", "steps least 5 %"),
-        "stages.html": ("Stage by stage, milliseconds",),
         "scaling.html": ("All speeds at a glance",),
-        "communication.html": ("gradients, MiB alone, ms",),
     },
-    "transformers": {
-        "speed.html": ("verdict processes",),
-        "stages.html": ("Stage by stage, milliseconds",),
-        "scaling.html": ("All speeds at a glance", "efficiency"),
-        "communication.html": ("gradients, MiB alone, ms",),
-    },
+    "transformers": {**OF_STEPS, "speed.html": ("verdict processes",)},
     "readers": {"input.html": ("2 readers", "reader alone, samples/s read by bottleneck")},
     "stragglers": {
         "accuracy.html": ("[Ss]traggler", "no straggler, s to the loss straggler 75 %, s to the loss times")

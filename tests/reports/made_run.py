@@ -274,18 +274,12 @@ def record_of(
 ) -> dict[str, Any]:
     """One record."""
     world = case.placement.ranks
+    joined = {"devices": case.placement.devices, "transport": "gloo", "versions": {"torch": "2.13.0"}}
     ranks = [
         {
             "rank": rank,
             "hello": hello_json(rank=rank, world=world, host="bench", cores=[0, 1]),
-            "joined": joined_json(
-                rank=rank,
-                world=world,
-                devices=case.placement.devices,
-                transport="gloo",
-                versions={"torch": "2.13.0"},
-                load_s=2.5 + 0.5 * (rank % 2),
-            ),
+            "joined": joined_json(rank=rank, world=world, load_s=2.5 + 0.5 * (rank % 2), **joined),
             "built": {"seconds": 0.75 - 0.25 * (rank % 2)},
             "passes": passes_of(case, repeat, rank, slower),
             "layers": layers_of(case),
@@ -354,14 +348,10 @@ def everything(path: Path, others: str = "") -> RunFolder:
     wrong = case_of("pytorch", "mnist_small", data=f"/data/digits.npz{others}", knobs=knobs)
     run.add(wrong, proof=proof_of(wrong, passed=False))
     run.proven(case_of("pytorch", "mnist_small", data="/data/digits.npz"), repeats=1)
-    run.add(
-        case_of("caffempi", "mnist_small", data="/data/digits.npz"),
-        repeats=1,
-        outcome="crash",
-        reason=f"rank 0 ended with signal 9 in the native pass{others}",
-        ranks=[],
-        evidence={"logs": {"rank-0.log": ["step 12", f"Killed{others}"]}},
-    )
+    killed = case_of("caffempi", "mnist_small", data="/data/digits.npz")
+    why = f"rank 0 ended with signal 9 in the native pass{others}"
+    logs = {"logs": {"rank-0.log": ["step 12", f"Killed{others}"]}}
+    run.add(killed, repeats=1, outcome="crash", reason=why, ranks=[], evidence=logs)
     for adapter, off in (("pytorch", 0.0), ("caffempi", 2e-7)):
         for seed in (1, 2):
             learner = case_of(adapter, "alexnet", data="/data/photographs", passes=("train",), seed=seed)

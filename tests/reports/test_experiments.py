@@ -6,6 +6,7 @@ import pytest
 
 from stagebench.reports.charts.lines import Lines
 from stagebench.reports.exports.write import charts_of
+from stagebench.reports.pages.communication import slowed_of
 from stagebench.reports.site.build import render, write
 from stagebench.suite.analysis.summary import summarise
 from tests.reports import made_experiments
@@ -43,17 +44,11 @@ def pages(rendered):
         ("inputs", "not shown (no proof): reference/single"),
         ("inputs", "disk · lmdb"),
         ("paper", "gradients, MiB alone, ms"),
-        ("paper", "2 nodes of 2"),
         ("paper", "All speeds at a glance"),
         ("epochs", "4\u00d7 data · batch 128 per device"),
-        ("epochs", "first ÷ second"),
-        ("epochs", "Case epochs opening, s first, s second, s"),
         ("epochs", "2 0.375 1."),
-        ("epochs", "first, samples/s speed-up, first efficiency, first second, samples/s speed-up, second efficiency"),
-        ("time_to_train", "minutes speed-up epochs epochs per worker ended early best accuracy hosts; connected by"),
         ("time_to_train", "1 1 single 0.129 1.00 5 5 1 of 1"),
         ("time_to_train", " 8 2 1 of 1 "),
-        ("parts", "devices of one network samples/s bubble, ms bubble, of the iteration traffic, MiB memory of each"),
         ("parts", "faster than one in parts: mnist_small on imagenet-like on 2 devices (PyTorch pipeline)."),
         ("parts", "a rank holds 2.0 GiB at most, against 3.0 GiB; a device contributes 5.00 MiB a step, against 116."),
         ("parts", "1.0 GiB, 2.0 GiB"),
@@ -61,13 +56,11 @@ def pages(rendered):
         ("exchanges", "After 2.80 s of training, PyTorch ddp has the lowest loss, 0.575."),
         ("exchanges", "PyTorch dist_async 1 698"),
         ("exchanges", "1.40 at most 3.00 2"),
-        ("stragglers", "Strategy samples per update no straggler, s to the loss straggler 50 %, s to the loss"),
         ("stragglers", "taken straggler 75 %, s to the loss times as long taken PyTorch ddp"),
         ("stragglers", "46.0 %"),
         ("stragglers", "; it updates after 8 samples, others after up to 16."),
         ("stragglers", "PyTorch dist_async is sooner than PyTorch ddp once a straggler loses"),
         ("batches", "0.97 soonest with batch 128, after 2.91 s, in epoch 5 (no detectable difference from batch 32)"),
-        ("batches", "time to 0.97, s "),
         ("batches", " never "),
         ("autotune", "batches of 8 and 16 per device are compared by samples/s"),
         ("autotune", "1 not compared: no proof"),
@@ -147,6 +140,27 @@ def test_trainings_that_did_not_time_the_opening_of_their_input_have_no_column_o
     del ranks[0]["training"]["open_s"]
     run.proven(case, repeats=1, ranks=ranks)
     assert "Case epochs first, s second, s" in Page(render(run.folder, summarise(run.folder))).text
+
+
+FREER, TRIED = made_experiments.FREER, "(0%, 50% and 75%)"
+
+
+@pytest.mark.parametrize(
+    ("freer", "seeds", "words"),
+    [
+        (FREER, (1, 2, 3), "once a straggler loses "),
+        ((3.0, 3.0, 3.0), (1, 2, 3), f"at every share tried {TRIED}."),
+        ((0.2, 0.1, 0.05), (1, 2, 3), f"at none of the shares tried {TRIED}."),
+        ((3.0, 0.1, 0.05), (1, 2, 3), "at 0% alone, of 0%, 50% and 75%."),
+        ((3.0, 3.0, 3.0), (1,), f"at every share tried {TRIED}; a single seed has no interval."),
+        (FREER, (1,), "at 50% and 75% alone, of 0%, 50% and 75%; a single seed has no interval."),
+        ((1.4, 1.4, 1.4), (1, 2), "; no detectable difference at 0%."),  # which no interval shows
+    ],
+)  # fmt: skip
+def test_where_a_strategy_that_does_not_wait_for_a_straggler_is_sooner(freer, seeds, words, tmp_path):
+    (found,) = slowed_of(summarise(made_experiments.stragglers(tmp_path / "run", freer, seeds)))
+    assert found.answers[-1].startswith("PyTorch dist_async is sooner than PyTorch ddp ")
+    assert words in found.answers[-1]
 
 
 def test_clipped_trainings_have_charts_of_their_own_and_unproven_ones_none(run, tmp_path):

@@ -101,13 +101,8 @@ def test_the_best_plan_holds_the_winners_and_what_they_were_compared_with(plan, 
 def test_how_data_are_read_is_written_down(plan):
     read = {"page_cache": "cold", "prefetch": 5, "repeat": 4, "augment": "random", "on_error": "skip", "format": "x"}
     place = {"nodes": 2, "devices": 4, "device": "cuda", "hosts": ("a", "b")}
-    case = plan[0].case.on(
-        data="digits",
-        readers=3,
-        input=Input(mode="memory", **read),
-        placement=Placement(ranks_per_node=3, **place),
-        sampling=Sampling(),
-    )
+    how = {"input": Input(mode="memory", **read), "placement": Placement(ranks_per_node=3, **place)}
+    case = plan[0].case.on(data="digits", readers=3, sampling=Sampling(), **how)
     (written,) = tomllib.loads(plan_text("x", "", "", [Block(case, "")]))["cases"]
     expected = {**read, **place, "data_mode": "memory", "data": "digits", "readers": 3, "ranks": 3, "hosts": ["a", "b"]}
     assert {key: written[key] for key in expected} == expected

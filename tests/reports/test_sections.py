@@ -32,8 +32,6 @@ from tests.reports.parsed import Page
 
 pytestmark = pytest.mark.xdist_group("sections")  # its page is made once
 
-ADAPTERS = ("pytorch", "caffempi", "mxnet")
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
@@ -76,7 +74,7 @@ def title_of(run):
     ],
 )
 def test_the_title_is_the_verdict_of_one_comparison(run, slower, repeats, title):
-    for adapter, factor in zip(ADAPTERS, slower, strict=True):
+    for adapter, factor in zip(("pytorch", "caffempi", "mxnet"), slower, strict=True):
         run.proven(case_of(adapter), repeats=repeats, slower=factor)
     assert title_of(run).startswith(title)
 

@@ -77,12 +77,9 @@ def test_the_last_strategy_of_a_long_plan_has_its_line_its_series_and_its_epochs
     assert 'href="index.html#cases"' in accuracy["learning"]
 
 
-SHORTENED = ("overview", "speed", "stages", "scaling", "communication", "inputs", "learning", "evidence", "run")
-
-
 def test_every_section_with_a_line_for_each_case_says_where_it_is_cut(tmp_path, monkeypatch):
     folder = everything(tmp_path / "run")
-    for module in SHORTENED:
+    for module in ["overview", "speed", "stages", "scaling", "communication", "inputs", "learning", "evidence", "run"]:
         monkeypatch.setattr(f"stagebench.reports.pages.{module}.SHOWN", 2)
     found = {name: Page(html).text for name, html in sections(render(folder, summarise(folder))).items()}
     cut = {name: int(said[1]) for name, text in found.items() if (said := re.search(r"The first 2 of (\d+) ", text))}

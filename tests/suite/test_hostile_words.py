@@ -44,11 +44,6 @@ def test_a_word_stays_one_word_of_a_shell_and_a_path_is_no_option(name):
     assert not path.startswith("-")
 
 
-def pasted(printed: str) -> list[str]:
-    """The words of the command that a person is to paste next."""
-    return shlex.split(printed.partition("Next: ")[2])
-
-
 @pytest.mark.parametrize("name", FOLDERS)
 def test_the_next_command_names_the_run(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -60,7 +55,7 @@ def test_the_next_command_names_the_run(name, tmp_path, monkeypatch, capsys):
         lambda folder: import_([foreign], folder / "imported", None),
     ):
         print_it(Path(name))
-        command, report, run, option, pages = pasted(capsys.readouterr().out)
+        command, report, run, option, pages = shlex.split(capsys.readouterr().out.partition("Next: ")[2])
         assert (command, report, option, Path(pages)) == ("stagebench", "report", "-o", Path(run) / "report")
         assert Path(run).is_relative_to(name)
         assert not run.startswith("-")

@@ -12,8 +12,6 @@ from stagebench.suite.worker.typed_json import to_json
 from stagebench.workloads import weights
 from tests.support.trainers import RULE, setup
 
-COMPARED = ("logits", "gradient", "staged parameter", "native parameter")
-
 
 def reference(**changes):
     """The reference's trainer in float64, started."""
@@ -47,7 +45,7 @@ def assert_proven(graph, *proofs, loss=1e-5, tensor=3e-5):
         joint = np.mean([proof["losses"][way] for proof in proofs], axis=0)
         np.testing.assert_allclose(joint, proofs[0]["losses"]["oracle"], rtol=loss, err_msg=way)
     for proof in proofs:
-        for kind in COMPARED:
+        for kind in ("logits", "gradient", "staged parameter", "native parameter"):
             name, error = max(proof["errors"][kind].items(), key=lambda item: item[1])
             assert error < tensor, (kind, name, error)
         assert (proof["macs"], proof["parameter_count"]) == (graph.macs, graph.parameter_count)

@@ -100,7 +100,8 @@ def beside(monkeypatch, sampling):
 
     def run(used, seconds=2.0, limit=0.0):
         """`used`: how much by others, in every part of half a second, beyond the last one as in it."""
-        body, use = Scripted(0.01), noise_use()
+        body = Scripted(0.01)
+        use = HostUse(0.5, busy_cpu_s=0.5, steal_cpu_s=0.0, cores=2, own_cpu_s=0.5, cpu_joules=1.0)
 
         class Counted(Unmetered):
             asked = 0
@@ -117,10 +118,6 @@ def beside(monkeypatch, sampling):
         return loop.undisturbed("native", Side(lambda: (body(), body.steps)[1]))
 
     return run
-
-
-def noise_use():
-    return HostUse(seconds=0.5, busy_cpu_s=0.5, steal_cpu_s=0.0, cores=2, own_cpu_s=0.5, cpu_joules=1.0)
 
 
 @pytest.mark.parametrize(

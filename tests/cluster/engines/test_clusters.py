@@ -17,7 +17,6 @@ from tests.cluster.engines import clusters
 from tests.support.started import DEATHS, controller_of, running_in, wait_until
 
 HERE = Path(sys.executable)
-CHECKOUT = Path(__file__).parents[3]
 TWO = Placement(nodes=2)
 STUCK = {"pace": 1000.0}  # its first step takes for ever
 

@@ -18,8 +18,6 @@ from tests.cluster.engines.conftest import ENGINES
 from tests.support import plans
 from tests.support.started import wait_until
 
-DAEMON = re.compile(r"deploy\.worker\.Worker|raylet/raylet")
-
 
 def plan(hosts, adapter="pytorch", strategy="ddp", **sampling):
     limits = {"silence_limit": 60, "time_limit": 120}
@@ -68,7 +66,7 @@ def test_training_runs_on_the_named_hosts_in_their_order_and_over_the_wire(
 def kill_daemon(host):
     """The engine's own daemon on a host."""
     for process in processes(host):
-        if DAEMON.search(" ".join(process.cmdline())):
+        if re.search(r"deploy\.worker\.Worker|raylet/raylet", " ".join(process.cmdline())):
             process.kill()
 
 

@@ -17,16 +17,9 @@ from stagebench.workloads.networks.mnist import mnist_small
 from tests.support import plans
 from tests.support.started import wait_until
 
-PLAN = plans.brief(
-    {"batch": 2, "knobs": {"dies": 1, "signal": "SIGKILL"}},
-    {"batch": 4, "ranks": [1, 2]},
-    {"batch": 6, "knobs": {"quiet": True}},
-    adapter="tiny",
-    strategy="mpi",
-    launcher="mpiexec",
-    nodes=2,
-    time_limit=120,
-)
+TINY = {"adapter": "tiny", "strategy": "mpi", "launcher": "mpiexec", "nodes": 2, "time_limit": 120}
+KILLED, QUIET = {"batch": 2, "knobs": {"dies": 1, "signal": "SIGKILL"}}, {"batch": 6, "knobs": {"quiet": True}}
+PLAN = plans.brief(KILLED, {"batch": 4, "ranks": [1, 2]}, QUIET, **TINY)
 
 
 def batch(record):
@@ -65,17 +58,8 @@ def test_communication_that_kept_off_the_wire_is_no_number(laboratory, real, hea
     (tmp_path / "agent").write_text(agent)
     (tmp_path / "agent").chmod(0o755)
     words = ("comm", "--backend", "mpi4py-mpich", "--op", "all-reduce", "--sizes", "4K:1M", "--seconds", "0.05")
-    tokens, variables = head_node(
-        sys.executable,
-        "-m",
-        "stagebench.suite.cli",
-        *words,
-        "--hosts",
-        ",".join(laboratory.layout.hosts),
-        "-o",
-        "run",
-        "--json",
-    )
+    options = ("--hosts", ",".join(laboratory.layout.hosts), "-o", "run", "--json")
+    tokens, variables = head_node(sys.executable, "-m", "stagebench.suite.cli", *words, *options)
     if shared:
         tokens = [token for token in tokens if not token.startswith("--ipc=")]
     variables = {**variables, AGENT: str(tmp_path / "agent")}

@@ -5,9 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stagebench.suite.errors import Unavailable
 from stagebench.suite.plugins import model_servers
-from stagebench.suite.processes.launch import started
 from stagebench.suite.worker.arrivals import Asked
 from stagebench.suite.worker.case_parts import Serving
 from stagebench.suite.worker.model_server import Behind
@@ -30,12 +28,9 @@ OPTIONS["triton-grpc"] = OPTIONS["triton"]
 
 
 @pytest.fixture(params=STARTED)
-def server(request, tmp_path):
+def server(request, installed):
     """Gives a declaration and what starts it."""
-    try:
-        return model_servers()[request.param], started(request.param, {}, tmp_path / "bundle")
-    except Unavailable as error:
-        pytest.skip(str(error))
+    return model_servers()[request.param], installed(request.param)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -64,25 +59,18 @@ def test_every_option_is_tried():
     }
 
 
-def test_an_option_reaches_its_server(tmp_path):
+def test_an_option_reaches_its_server(installed, tmp_path):
     """A queue of one refuses the second of many queries."""
-    try:
-        mosec = started("mosec", {}, tmp_path / "bundle")
-    except Unavailable as error:
-        pytest.skip(str(error))
     asked, rule = Asked(echo(batch_s=0.05), SAMPLES), Serving(bound_ms=2000.0, options={"capacity": 1})
-    with Behind(asked, rule, mosec, str(tmp_path)).running() as behind:
+    with Behind(asked, rule, installed("mosec"), str(tmp_path)).running() as behind:
         found = behind.attempt(400.0, DUE[:40])
     assert found.refused
     assert found.refused + len(found.latency_s) == 40
 
 
-def test_a_worker_that_takes_long_to_start_is_waited_for(tmp_path):
+def test_a_worker_that_takes_long_to_start_is_waited_for(installed, tmp_path):
     """KServe takes a worker that has not answered for 5 s for dead, and one imports for longer on a busy machine."""
-    try:
-        kserve = started("kserve", {}, tmp_path / "bundle")
-    except Unavailable as error:
-        pytest.skip(str(error))
+    kserve = installed("kserve")
     slow = "import sys, time\nif '--multiprocessing-fork' in sys.orig_argv:\n    time.sleep(7)\n"
     (tmp_path / "bundle" / "sitecustomize.py").write_text(slow)
     with Behind(Asked(echo(batch=1), SAMPLES), Serving(workers=2), kserve, str(tmp_path)).running() as behind:

@@ -5,8 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stagebench.suite.errors import Unavailable
-from stagebench.suite.processes.launch import started
 from stagebench.suite.worker.arrivals import Asked
 from stagebench.suite.worker.case_parts import Serving
 from stagebench.suite.worker.contract import Unavailable as Refused
@@ -22,12 +20,9 @@ DUE = np.arange(1.0, 41.0) / 100.0
 
 
 @pytest.fixture
-def behind(tmp_path):
+def behind(installed, tmp_path):
     """Gives an echo behind the server with a fault."""
-    try:
-        triton = started("triton-grpc", {}, tmp_path / "bundle")
-    except Unavailable as error:
-        pytest.skip(str(error))
+    triton = installed("triton-grpc")
 
     def made(fault, **rule):
         server = triton._replace(
@@ -40,16 +35,13 @@ def behind(tmp_path):
 
 
 @pytest.fixture
-def elsewhere():
+def elsewhere(installed):
     """Gives what asks a server that runs, by its address; the predictor behind it answers from the same loop."""
 
     def asked(behind=None, model="queries"):
         address = f"grpc://127.0.0.1:{behind._told.port if behind else 9}/{model}"
         rule = Serving(model_server="open-inference-grpc", address=address, bound_ms=20_000.0)
-        try:
-            found = Elsewhere(Asked(echo(), SAMPLES), rule, started(rule.model_server, {}, Path()))
-        except Unavailable as error:
-            pytest.skip(str(error))
+        found = Elsewhere(Asked(echo(), SAMPLES), rule, installed(rule.model_server))
         if behind:
             found._selector = behind._selector
         return found
@@ -57,12 +49,9 @@ def elsewhere():
     return asked
 
 
-def test_triton_is_asked_by_its_address(elsewhere, tmp_path):
-    try:
-        triton = started("triton-grpc", {}, tmp_path / "bundle")
-    except Unavailable as error:
-        pytest.skip(str(error))
-    with Behind(Asked(echo(), SAMPLES), Serving(bound_ms=20_000.0), triton, str(tmp_path)).running() as server:
+def test_triton_is_asked_by_its_address(elsewhere, installed, tmp_path):
+    rule, triton = Serving(bound_ms=20_000.0), installed("triton-grpc")
+    with Behind(Asked(echo(), SAMPLES), rule, triton, str(tmp_path)).running() as server:
         with elsewhere(server).running() as other:
             assert other.capacity() > 0
             found = other.attempt(100.0, DUE)

@@ -8,8 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stagebench.suite.errors import Unavailable
-from stagebench.suite.processes.launch import started
 from stagebench.suite.worker import model_server
 from stagebench.suite.worker.arrivals import Asked
 from stagebench.suite.worker.asking import ServerEnded
@@ -28,17 +26,14 @@ DUE = np.arange(1.0, 41.0) / 100.0
 
 
 @pytest.fixture
-def behind(tmp_path):
+def behind(installed, tmp_path):
     """Gives an echo behind the server with a fault."""
 
     def made(fault="", batch_s=0.0, protocol="http", **rule):
         if protocol == "http":
             server = ModelServer("plain", "1", [sys.executable, str(PROGRAM)], str(CHECKOUT), "/")
         else:
-            try:
-                triton = started("triton-grpc", {}, tmp_path / "bundle")
-            except Unavailable as error:
-                pytest.skip(str(error))
+            triton = installed("triton-grpc")
             server = triton._replace(tokens=[triton.tokens[0], str(OVER_GRPC)], bundle=str(CHECKOUT))
         server = server._replace(environ={"FAULT": fault})
         rule = Serving(**{"bound_ms": 20_000.0, **rule})  # a busy machine's queue is not hopeless soon
@@ -69,13 +64,8 @@ def test_every_query_is_answered_and_its_latency_is_its_parts(behind):
     assert min(found.lag_s) >= 0
 
 
-COUNTED = {
-    "swaps": "wrong",
-    "says nothing": "malformed",
-    "refuses": "refused",
-    "gives up": "timed_out",
-    "fails": "failed",
-}
+COUNTED = {"swaps": "wrong", "says nothing": "malformed", "refuses": "refused", "gives up": "timed_out"}
+COUNTED["fails"] = "failed"
 OF_GRPC = {**COUNTED, "is not there": "refused"}
 
 
