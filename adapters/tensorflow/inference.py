@@ -1,6 +1,6 @@
 """Inference: the network as one tf.function over variables, retraced for each number of samples."""
 
-from typing import Any, Dict
+from typing import Any, Dict, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -28,7 +28,7 @@ class TensorFlowPredictor(Predictor, machine.OnDevice):
 
     def load(self, graph: Graph, tensors: Arrays) -> None:
         self._answer: Any = None  # the last network
-        self._traced: Dict[Any, Any] = {}  # what is called for each shape: tf.function would take longer to find it
+        self._traced: Dict[int, Any] = {}  # by samples: tf.function would take longer to find what to call
         own, tensors = for_inference(graph, tensors, fold=self.setup.tuned)
         self.lay_out(own, training=False)
         self._xla = chosen(self.setup, "xla", default="off", tuned="step" if over_tokens(own) else "off")
@@ -40,19 +40,20 @@ class TensorFlowPredictor(Predictor, machine.OnDevice):
         net = Net(graph, held, self.style, (self.setup.seed, 0))
         self._answer = compiled(lambda inputs: net.heads(inputs)[-1], self._xla == "step")
 
-    def place(self, inputs: np.ndarray) -> Inputs:
+    def place(self, inputs: np.ndarray) -> Tuple[int, Inputs]:
         if self.setup.device == "cpu":  # there is nothing to copy to
             images = inputs.ndim == 4
             turned = inputs.transpose(0, 2, 3, 1) if images and self._images == "NHWC" else inputs
-            return tf.constant(np.ascontiguousarray(turned, self.setup.precision if images else np.int64))
+            return len(inputs), tf.constant(np.ascontiguousarray(turned, self.setup.precision if images else np.int64))
         with tf.device(self.devices[0]):
-            return self.placed(inputs)
+            return len(inputs), self.placed(inputs)
 
-    def run(self, placed: Inputs) -> Tensor:
-        with tf.device(self.devices[0]):
-            if placed.shape not in self._traced:
-                self._traced[placed.shape] = self._answer.get_concrete_function(placed)
-            return self._traced[placed.shape](placed)
+    def run(self, placed: Tuple[int, Inputs]) -> Tensor:
+        samples, inputs = placed
+        if samples not in self._traced:
+            with tf.device(self.devices[0]):
+                self._traced[samples] = self._answer.get_concrete_function(inputs)
+        return self._traced[samples](inputs)
 
     def fetch(self, found: Tensor) -> np.ndarray:
         return as_array(found)

@@ -27,6 +27,7 @@ TIMED = 10  # full batches that tell the capacity
 LONGEST_S = 300.0  # of all tries
 HOPELESS = 5.0  # times the bound: a queue whose oldest query waits so long has more to do than it can
 KEPT = 256 << 20  # bytes of the first answers of a try, which are compared after it
+WATCHED_S = 0.02  # before an arrival: whoever sleeps for less may get its core back milliseconds late
 OFF = 1e-4, 5e-2  # a wrong answer is further from the usual one, relative to its norm: in float32 or float64, else
 
 
@@ -151,9 +152,9 @@ class InProcess:
         arrivals = (begin + due).tolist()
         while len(latencies) < len(arrivals):
             first = len(latencies)
-            wait_until(arrivals[first])
+            wait_until(arrivals[first], watched=WATCHED_S)
             full = arrivals[min(first + most, len(arrivals)) - 1]
-            wait_until(min(full, arrivals[first] + rule.max_delay_ms / 1000.0))
+            wait_until(min(full, arrivals[first] + rule.max_delay_ms / 1000.0), watched=WATCHED_S)
             taken = time.perf_counter()
             count = min(most, bisect.bisect_right(arrivals, taken) - first)
             found = self._asked.answers(self._asked.batch(range(first, first + count)))

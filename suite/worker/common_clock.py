@@ -77,11 +77,14 @@ class CommonClock:
         return wait_until(at - self.offset, self._clock)
 
 
-def wait_until(at: float, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Return at a point of a clock, or at once if it has passed; with the delay in seconds."""
+def wait_until(at: float, clock: Callable[[], float] = time.perf_counter, watched: float = NAP) -> float:
+    """Return at a point of a clock, or at once if it has passed; with the delay in seconds.
+
+    The clock is `watched` for the last seconds.
+    """
     left = at - clock()
-    if left > NAP:
-        time.sleep(left - NAP)
+    if left > watched:
+        time.sleep(left - watched)
     now = clock()
     while now < at:
         now = clock()

@@ -31,7 +31,9 @@ def _no_other_clock(monkeypatch):
     monkeypatch.setattr("stagebench.suite.worker.arrivals.time", clock)
     monkeypatch.setattr("stagebench.suite.worker.common_clock.time", clock)
     monkeypatch.setattr("tests.support.echo.time", clock)
-    monkeypatch.setattr("stagebench.suite.worker.arrivals.wait_until", lambda at: wait_until(at, clock.perf_counter))
+    monkeypatch.setattr(
+        "stagebench.suite.worker.arrivals.wait_until", lambda at, **how: wait_until(at, clock.perf_counter, **how)
+    )
 
 
 class Swapping(Echo):

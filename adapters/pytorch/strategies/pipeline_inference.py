@@ -64,14 +64,13 @@ class PipelinePredictor(TorchPredictor):
         query = Query([], [])
         self._kept.append(query)
         answers = []
-        with torch.inference_mode():
-            for entering in self._entering(placed):
-                leaving = self._run(*entering)
-                if self._last:
-                    answers.append(leaving[-1])
-                    continue
-                query.values.extend(leaving)
-                query.exchanges.extend(dist.isend(value, self.setup.rank + 1) for value in leaving)
+        for entering in self._entering(placed):
+            leaving = self._run(*entering)
+            if self._last:
+                answers.append(leaving[-1])
+                continue
+            query.values.extend(leaving)
+            query.exchanges.extend(dist.isend(value, self.setup.rank + 1) for value in leaving)
         if self._last:
             self._exchange(query, dist.isend, torch.from_numpy(to_numpy(torch.cat(answers))), 0)
         if self._first:

@@ -56,5 +56,6 @@ def test_fused_layers_answer_as_single_ones_do(name, layout):
         net = predictor._run.__self__ if fuses else predictor._run
         assert fuses == any(isinstance(operation, Fused) for operation, *_ in net.program)
         found.append([predictor.answer(queries[:count]) for count in (1, 4, 8)])
+    predictor.close()
     for ours, theirs in zip(*found, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)

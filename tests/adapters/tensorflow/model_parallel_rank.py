@@ -54,7 +54,7 @@ def inferred(graph, folder, tuning):
     """The errors of a predictor's answers, and where a query's work is."""
     ours = made(tuning, strategy="model_parallel_inference", devices=2, microbatches=3, precision="float64")
     proof = prove(ours, graph, SAMPLES, str(folder / "shards-1"))
-    (answer,) = (each for shape, each in ours._traced.items() if shape[0] == SAMPLES)
+    (answer,) = (each for samples, each in ours._traced.items() if samples == SAMPLES)
     work = sorted({each.device[-5:] for each in answer.graph.get_operations() if each.type in WORK})
     return {"errors": proof.errors["predict"], "work": work, "notes": ours.notes()}
 
