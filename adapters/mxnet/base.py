@@ -49,7 +49,7 @@ class MXNetTrainer(Trainer):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         # Horovod's adapter builds on this one without its knobs.
-        self._choices = Choices(setup.knobs.get("lrn") == "native", setup.tuned, setup.precision, {})
+        self._choices = Choices(setup.knobs.get("lrn") == "native", setup.tuned, setup.precision, False, {})
         self._compression = compression(setup)
         self._share = setup.batch // setup.devices  # samples of a device
         self._global_batch = setup.batch * setup.world
@@ -88,7 +88,7 @@ class MXNetTrainer(Trainer):
         # MXNet adds each device's number within the rank.
         mx.random.seed(dropout_seed(self.setup.seed, self.setup.rank * self.setup.devices))
         self._net = Net(graph, weights, self._contexts, self.setup.precision, self._share, self._choices)
-        self._joint = JointLoss([head.weight for head in graph.heads])
+        self._joint = JointLoss([head.weight for head in graph.heads], self._net.positions_first)
         for block in (self._net, self._joint):
             block.hybridize(active=True, static_alloc=True, static_shape=True)
         self._parameters = [parameter for _, parameter in self._net.trainable()]
@@ -249,11 +249,12 @@ class MXNetTrainer(Trainer):
         return float(np.mean([loss.asnumpy() for loss in self._losses], dtype=np.float64))
 
     def logits(self) -> np.ndarray:
-        return np.concatenate([heads[-1].asnumpy() for heads in self._heads])
+        return np.concatenate([self._net.logits(heads) for heads in self._heads])
 
     def gradients(self) -> Arrays:
         """Return the first device's gradients, after `communicate` the average of all devices."""
-        return {name: own.list_grad()[0].asnumpy() / self._samples() for name, own in self._net.trainable()}
+        canonical, samples = self._net.canonical, self._samples()
+        return {name: canonical(name, own.list_grad()[0]) / samples for name, own in self._net.trainable()}
 
     def parameters(self) -> Arrays:
         return self._net.tensors(self._contexts[0])
@@ -282,7 +283,7 @@ class MXNetTrainer(Trainer):
     def layer_times(self, batch: Shares) -> List[LayerTimes]:
         """Time layers on the first device; the engine's backward runs in the layers' reverse order, by dependencies."""
         params = {name: parameter.data(self._contexts[0]) for name, parameter in self._net.params.items()}
-        nodes = ImperativeNodes(params, self._joint, self._choices)
+        nodes = ImperativeNodes(params, self._joint, self._net.choices)
         return node_by_node(self, self._net.graph, nodes, *batch[0])
 
     def yardstick(self) -> Optional[Yardstick]:

@@ -4,7 +4,7 @@ Two queries may be under way: a block's outputs are new arrays in every call, wi
 """
 
 import gc
-from typing import Any, Dict, Optional, Set
+from typing import Any, Optional
 
 import mxnet as mx
 import numpy as np
@@ -23,18 +23,6 @@ from stagebench.suite.worker.trainer import Arrays
 from stagebench.workloads.graph import Graph
 
 
-def by_head(graph: Graph) -> Dict[str, int]:
-    """Return the heads of each `qkv` layer that attention alone reads.
-
-    With rows by head and positions first, as attention's products take them, gpt_char takes 0.95 of the time.
-    """
-    readers: Dict[str, Set[Any]] = {layer.name: set() for layer in graph.layers if layer.kind == "qkv"}
-    for layer in graph.layers:
-        for name in readers.keys() & set(layer.inputs):
-            readers[name].add(layer.attrs["heads"] if layer.kind == "attention" else None)
-    return {name: heads.pop() for name, heads in readers.items() if len(heads) == 1 and None not in heads}
-
-
 class MXNetPredictor(Predictor):
     """A predictor of a network on one device."""
 
@@ -50,13 +38,7 @@ class MXNetPredictor(Predictor):
         # Only the gradient of MXNet's own LRN is wrong. LRN takes odd numbers of channels, and float32.
         sizes = [layer.attrs["size"] for layer in own.layers if layer.kind == "lrn"]
         native_lrn = setup.precision == "float32" and all(size % 2 for size in sizes)
-        heads = by_head(own) if tuned and setup.precision == "float32" else {}
-        for name in tensors:
-            layer = name.rpartition(".")[0]
-            if layer in heads:
-                rows = tensors[name].reshape(3, heads[layer], -1, *tensors[name].shape[1:])
-                tensors[name] = rows.swapaxes(0, 1).reshape(tensors[name].shape)
-        choices = Choices(native_lrn, tuned, setup.precision, heads)
+        choices = Choices(native_lrn, tuned, setup.precision, False, {})
         self._net = Net(own, tensors, self._contexts, setup.precision, 0, choices)
         self._net.hybridize(backend=self._backend(), static_alloc=tuned, static_shape=tuned)
         self._dtype = "int32" if own.vocabulary else setup.precision

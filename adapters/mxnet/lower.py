@@ -16,8 +16,8 @@ from stagebench.suite.worker.contract import Unsupported
 from stagebench.workloads.graph import Layer
 from stagebench.workloads.kinds import pooled
 
-# mx.sym.Symbol or mx.nd.NDArray: (samples, channels, height, width), (samples, features), (samples, positions, width);
-# the numbers of tokens: int32, (samples, positions)
+# mx.sym.Symbol or mx.nd.NDArray: (samples, channels, height, width), (samples, features), (samples, positions, width)
+# or with positions first; the numbers of tokens: int32, (samples, positions)
 Array = Any
 Params = Dict[str, Array]  # every parameter and running statistic by canonical name
 
@@ -27,7 +27,8 @@ Choices = NamedTuple(
         ("native_lrn", bool),
         ("tuned", bool),
         ("precision", str),
-        ("by_head", Dict[str, int]),  # heads by `qkv` layer that gives (positions, samples, heads x 3 x d)
+        ("positions_first", bool),  # as the interleaved products of attention take them: float32's, on a CPU
+        ("by_head", Dict[str, int]),  # heads by `qkv` layer whose rows are (heads, 3, d)
     ],
 )
 
@@ -44,6 +45,7 @@ class Lowering:
         self._ops, self._layer, self._attrs, self._choices, self._params = ops, layer, layer.attrs, choices, params
         self._weights = [params[name] for name in layer.roles.values()]
         self._statistics = [params[name] for name, _ in layer.buffers]
+        self._axis = 0 if choices.positions_first else 1  # of positions
 
     def conv(self, x: Array) -> Array:
         attrs = self._attrs
@@ -65,11 +67,7 @@ class Lowering:
         options = {"num_hidden": self._layer.shape[-1], "no_bias": len(self._weights) == 1, "flatten": False}
         return self._ops.FullyConnected(x, *self._weights, name=self._layer.name, **options)
 
-    tied = dense
-
-    def qkv(self, x: Array) -> Array:
-        turned = self._layer.name in self._choices.by_head
-        return self.dense(self._ops.swapaxes(x, dim1=0, dim2=1) if turned else x)
+    tied = qkv = dense
 
     def batch_norm(self, x: Array) -> Array:
         return self._ops.BatchNorm(
@@ -118,23 +116,31 @@ class Lowering:
         return reduce(self._ops.elemwise_add, inputs)
 
     def flatten(self, x: Array) -> Array:
+        if self._axis == 0 and len(self._layer.input_shapes[0]) == 2:
+            x = self._ops.swapaxes(x, dim1=0, dim2=1)
         return self._ops.Flatten(x, name=self._layer.name)
 
     def tokens(self, x: Array) -> Array:
         ops, (channels, height, width), patch = self._ops, self._layer.input_shapes[0], self._attrs["patch"]
         cut = ops.reshape(x, shape=(-1, channels, height // patch, patch, width // patch, patch))
+        if self._axis == 0:
+            return ops.reshape(ops.transpose(cut, axes=(2, 4, 0, 1, 3, 5)), shape=(-3, 0, -1))
         return ops.reshape(ops.transpose(cut, axes=(0, 2, 4, 1, 3, 5)), shape=(-1, *self._layer.shape))
 
     def embedding(self, x: Array) -> Array:
         options = {"input_dim": self._attrs["vocabulary"], "output_dim": self._attrs["out"], "sparse_grad": False}
+        x = x if self._axis else self._ops.transpose(x)
         return self._ops.Embedding(x, *self._weights, dtype=self._choices.precision, name=self._layer.name, **options)
 
     def class_token(self, x: Array) -> Array:
-        one = self._ops.slice_axis(x, axis=1, begin=0, end=1)
-        return self._ops.Concat(self._ops.broadcast_like(self._weights[0], one), x, dim=1, name=self._layer.name)
+        one = self._ops.slice_axis(x, axis=self._axis, begin=0, end=1)
+        return self._ops.Concat(
+            self._ops.broadcast_like(self._weights[0], one), x, dim=self._axis, name=self._layer.name
+        )
 
     def positions(self, x: Array) -> Array:
         rows = self._ops.slice_axis(self._weights[0], axis=1, begin=0, end=self._layer.shape[0])
+        rows = rows if self._axis else self._ops.swapaxes(rows, dim1=0, dim2=1)
         return self._ops.broadcast_add(x, rows, name=self._layer.name)
 
     def layer_norm(self, x: Array) -> Array:
@@ -142,13 +148,13 @@ class Lowering:
 
     def attention(self, x: Array) -> Array:
         ops, heads, width = self._ops, self._attrs["heads"], self._layer.shape[1]
-        if self._choices.tuned and self._choices.precision == "float32":  # all that these products take on a CPU
+        if self._axis == 0:
             if self._layer.inputs[0] not in self._choices.by_head:
-                x = ops.transpose(ops.reshape(x, shape=(0, 0, 3, heads, -1)), axes=(1, 0, 3, 2, 4))
+                x = ops.swapaxes(ops.reshape(x, shape=(0, 0, 3, heads, -1)), dim1=2, dim2=3)
                 x = ops.reshape(x, shape=(0, 0, -1))
             scores = self._masked(ops.contrib.interleaved_matmul_selfatt_qk(x, heads=heads))
-            y = ops.contrib.interleaved_matmul_selfatt_valatt(x, ops.softmax(scores, axis=-1), heads=heads)
-            return ops.swapaxes(y, dim1=0, dim2=1, name=self._layer.name)
+            weights = ops.softmax(scores, axis=-1)
+            return ops.contrib.interleaved_matmul_selfatt_valatt(x, weights, heads=heads, name=self._layer.name)
         apart = ops.reshape(x, shape=(0, 0, 3, heads, -1))
         apart = ops.reshape(ops.transpose(apart, axes=(2, 0, 3, 1, 4)), shape=(0, -3, 0, 0))
         q, k, v = (ops.reshape(ops.slice_axis(apart, axis=0, begin=i, end=i + 1), shape=(-3, 0, 0)) for i in range(3))
@@ -162,11 +168,11 @@ class Lowering:
 
     def select(self, x: Array) -> Array:
         position = self._attrs["position"]
-        one = self._ops.slice_axis(x, axis=1, begin=position, end=position + 1)
-        return self._ops.reshape(one, shape=(0, -1), name=self._layer.name)
+        one = self._ops.slice_axis(x, axis=self._axis, begin=position, end=position + 1)
+        return self._ops.reshape(one, shape=(-3, 0), name=self._layer.name)
 
     def mean(self, x: Array) -> Array:
-        return self._ops.mean(x, axis=1, name=self._layer.name)
+        return self._ops.mean(x, axis=self._axis, name=self._layer.name)
 
     def _masked(self, scores: Array) -> Array:
         """Add -inf above the diagonal of causal scores (samples x heads, positions, positions).

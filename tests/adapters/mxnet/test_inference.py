@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from stagebench.adapters.mxnet.inference import MXNetPredictor, by_head
+from stagebench.adapters.mxnet.inference import MXNetPredictor
+from stagebench.adapters.mxnet.net import by_head
 from stagebench.suite.worker.queries import tensors_of
 from stagebench.workloads import weights
 from stagebench.workloads.build import Builder
