@@ -183,7 +183,7 @@ class Lowering:
         (positions, width), heads = self._layer.shape, self._attrs["heads"]
         exact = self._arithmetic.exactness
         q, k, v = jnp.moveaxis(inputs[0].reshape(-1, positions, 3, heads, width // heads), 2, 0)
-        scores = jnp.einsum("nqhd,nkhd->nhqk", q, k, precision=exact) * (width // heads) ** -0.5
+        scores = jnp.einsum("nqhd,nkhd->nhqk", q * (width // heads) ** -0.5, k, precision=exact)
         if self._attrs["causal"]:
             scores = jnp.where(jnp.tri(positions, dtype=bool), scores, -jnp.inf)
         shares = jax.nn.softmax(wide(scores), axis=-1).astype(v.dtype)

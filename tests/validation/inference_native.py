@@ -41,7 +41,7 @@ PREDICTORS = {
     "mxnet": "MXNetPredictor",
     "cntk": "CNTKPredictor",
     "jax": "JaxPredictor",
-    "caffempi": "predictor",
+    "caffempi": "CaffeMPIPredictor",
     "onnxruntime": "OrtPredictor",
     "openvino": "OpenVinoPredictor",
 }

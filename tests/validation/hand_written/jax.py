@@ -1,7 +1,8 @@
 """A transformer in JAX: pure functions, one jitted step whose buffers are donated.
 
 What was tried, in CPU seconds of a step: attention by einsum, by heads first, and JAX's own: equal for ViT, einsum 1.08
-and 1.28 times as fast as the others for GPT.
+and 1.28 times as fast as the others for GPT; the centred value made once for a normalisation, and squared by a product:
+1.34 and 1.22 times as fast as jnp.square of a difference that is written twice.
 
 Inference: one jitted function, whose parameters are its constants, takes NumPy's samples as they are; to put them on
 the device first takes mnist_small with one sample twice as long.
@@ -20,9 +21,9 @@ def dense(w, x, name):
 
 
 def norm(w, x, name, eps):
-    mean = x.mean(-1, keepdims=True)
-    variance = jnp.square(x - mean).mean(-1, keepdims=True)
-    return (x - mean) * jax.lax.rsqrt(variance + eps) * w[name + ".weight"] + w[name + ".bias"]
+    centred = x - x.mean(-1, keepdims=True)
+    variance = (centred * centred).mean(-1, keepdims=True)
+    return centred * jax.lax.rsqrt(variance + eps) * w[name + ".weight"] + w[name + ".bias"]
 
 
 def attention(form, qkv):
