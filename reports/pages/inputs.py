@@ -59,9 +59,9 @@ def inputs(report: Report) -> Section | None:
             cells: Cells = [report.head(what, row), measured(row.rate), measured(fed.gap) if fed.gap else ""]
             cells += [milliseconds(row.waited), share(part.value if part else None), share(row.computing_share)]
             cells.append(measured(row.reader.interval if row.reader else None))
-            read = row.case.input
-            how = f"{counted(row.case.readers, 'reader')}, {read.format}, page cache {read.page_cache}, "
-            how += f"{read.augment} crop"
+            fed_by = row.case.input
+            how = f"{counted(row.case.readers, 'reader')}, {fed_by.format}, page cache {fed_by.page_cache}, "
+            how += f"{fed_by.augment} crop"
             lines.append([*cells, how if fed.mode != "synthetic" else "", words(fed)])
             several += [f"{what}: {words(fed)}"] if fed.bottleneck else []
         bodies.append(Body(lines, title))
