@@ -144,7 +144,7 @@ def publish(
 ) -> None:
     """Write the site of all whole runs of a folder, one a system or one a run; exit code 1: a run was left out."""
     from stagebench.reports.site.many import publish as written
-    from stagebench.reports.site.workflow import template_of, workflow_of
+    from stagebench.reports.site.many import template_of, workflow_of
 
     if template:
         for file in template_of(directory, address):

@@ -1,7 +1,8 @@
 """HTML from Python: elements whose text is escaped, and the tables of all pages."""
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib import resources
 from typing import Any, NamedTuple
 
 from markupsafe import Markup, escape
@@ -45,6 +46,12 @@ def joined(children: Iterable[Content]) -> Markup:
 def escaped(text: str) -> str:
     """Return escaped text; never call it with Markup, which the cache would take for the equal text."""
     return str(escape(text))
+
+
+@cache
+def asset(name: str) -> str:
+    """Return the text of a file of `static`."""
+    return (resources.files("stagebench.reports") / "static" / name).read_text()
 
 
 def small(*words: Content) -> Markup:

@@ -8,14 +8,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cache, lru_cache
-from importlib import resources
 from itertools import count
 from math import ceil, floor, log10
 from typing import NamedTuple
 
 from markupsafe import Markup
 
-from stagebench.reports.charts.html import note, small, tag
+from stagebench.reports.charts.html import asset, note, small, tag
 from stagebench.suite.analysis.stats import Interval
 from stagebench.suite.analysis.wording import number
 
@@ -24,6 +23,10 @@ THIN = 2  # per cent of a track: the outline of a narrower bar would hide it
 BAR = 14  # pixels
 BEYOND = 1.6  # times the largest value: an interval that knows nothing makes no scale
 FIRST = 8  # rows; the others are folded away
+HATCH = Markup(
+    '<pattern id="hatch" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
+    '<path d="M0 0V5" stroke-width="3"/></pattern>'
+)
 
 
 class Scale(NamedTuple):
@@ -290,22 +293,15 @@ def text(x: float, y: float, words: str, kind: str = "", anchor: str = "start") 
 
 def picture(drawn: str, height: float) -> str:
     """Return an SVG file: its colours are values, since not every program reads variables."""
-    hatch = (
-        '<pattern id="hatch" width="5" height="5" patternUnits="userSpaceOnUse" '
-        'patternTransform="rotate(45)"><path d="M0 0V5" stroke-width="3"/></pattern>'
-    )
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height:g}" viewBox="0 0 {WIDTH} {height:g}">'
-    )
-    return (
-        f"{head}<style>{_style()}</style><defs>{hatch}</defs><rect "
-        f'class="page" width="100%" height="100%"/>{drawn}</svg>\n'
-    )
+    size = f'width="{WIDTH}" height="{height:g}" viewBox="0 0 {WIDTH} {height:g}"'
+    defined = f"<style>{_style()}</style><defs>{HATCH}</defs>"
+    page = '<rect class="page" width="100%" height="100%"/>'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{defined}{page}{drawn}</svg>\n'
 
 
 @cache
 def _style() -> str:
-    source = (resources.files("stagebench.reports") / "static" / "charts.css").read_text()
+    source = asset("charts.css")
     light = dict(re.findall(r"(--[\w-]+): ([^;]+);", source.partition("}")[0]))
     drawing = source.partition("/* Drawing */")[2]
     return re.sub(r"var\((--[\w-]+)\)", lambda found: light[found[1]], drawing) + "text{font:13px system-ui,sans-serif}"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stagebench.reports.site.frame import made
+from stagebench.reports.site.build import made
 from stagebench.suite.analysis.latency import PERCENTILES, bound, passes
 from stagebench.suite.analysis.measured import Process, process_of
 from stagebench.suite.analysis.serving import AtRate, served

@@ -218,7 +218,6 @@ def _trainings(rows: Sequence[Row]) -> Iterator[list[str]]:
 
 
 def _exchanges(found: Sequence[Link]) -> Iterator[list[str]]:
-    """Yield a line a message."""
     yield ["link", "operation", "message", "µs", "MB/s", "bus MB/s"]
     for link in found:
         for point in link.points:

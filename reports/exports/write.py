@@ -14,11 +14,10 @@ from xml.etree import ElementTree
 
 from stagebench.reports.exports import sheet as tables
 from stagebench.reports.exports.loadgen import as_loadgen
-from stagebench.reports.exports.sheet import CONTROL, Sheet, table
+from stagebench.reports.exports.sheet import CONTROL, table
 from stagebench.reports.pages.comm import bandwidths, panels_of, times
 from stagebench.reports.pages.run import Chart, Report
-from stagebench.reports.site.build import sections_of
-from stagebench.reports.site.frame import made
+from stagebench.reports.site.build import made, sections_of
 from stagebench.suite.analysis.comparability import FOREIGN
 from stagebench.suite.analysis.links import links
 from stagebench.suite.analysis.measured import process_of
@@ -280,7 +279,8 @@ def as_charts(folder: RunFolder, directory: Path) -> None:
             subprocess.run(command, timeout=LIMIT, check=False, capture_output=True)
 
 
-TABLES: dict[str, tuple[str, Callable[[Sheet], str | bytes]]] = {
+Written = tuple[str, Callable[[Any], str | bytes]]  # a file's name; its content, of a Sheet or of a run folder
+TABLES: dict[str, Written] = {
     "csv": ("results.csv", tables.as_csv),
     "json": ("results.json", tables.as_json),
     "schema": ("results.schema.json", tables.as_schema),
@@ -288,7 +288,7 @@ TABLES: dict[str, tuple[str, Callable[[Sheet], str | bytes]]] = {
     "markdown": ("results.md", tables.as_markdown),
     "latex": ("results.tex", tables.as_latex),
 }
-DOCUMENTS: dict[str, tuple[str, Callable[[RunFolder], str]]] = {
+DOCUMENTS: dict[str, Written] = {
     "junit": ("junit.xml", as_junit),
     "trace": ("trace.json", as_trace),
 }
@@ -318,12 +318,6 @@ def write(folder: RunFolder, format_: str, directory: Path) -> Path:
             raise RequestError(f"{path} is there already, and would be added to; name another folder with -o")
         FOLDERS[format_](folder, path)
         return path
-    content: str | bytes
-    if format_ in TABLES:
-        name, as_table = TABLES[format_]
-        content = as_table(tables.sheet(folder))
-    else:
-        name, as_document = DOCUMENTS[format_]
-        content = as_document(folder)
-    write_whole(made(directory) / name, content)
+    name, text_of = (TABLES | DOCUMENTS)[format_]
+    write_whole(made(directory) / name, text_of(tables.sheet(folder) if format_ in TABLES else folder))
     return directory / name

@@ -324,7 +324,6 @@ def _kernels(found: Profile) -> Markup:
 
 
 def _gpus(gpus: Sequence[Gpu]) -> Content:
-    """Return what each GPU did while the case was measured."""
     if not gpus:
         return None
     heads = "host | GPU | UUID | time with a kernel | memory at most | power, W (most) | SM clock, MHz (least)"

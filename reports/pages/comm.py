@@ -51,12 +51,15 @@ def comm_sections(folder: RunFolder) -> list[Section]:
     measured = [link for link in found if link.singles]
     panels = panels_of([link for link in measured if not link.network])
     noise = noise_words([(link.case.label, link.noise) for link in found if link.noise and link.outcome == "ok"])
+    failed = once_per_reason(link.refused for link in found if link.outcome not in ("ok", FOREIGN))
+    lines = [[one.label, tag("span.bad", one.outcome), one.reason] for one in failed]
+    whole = table("Outcomes", "Case | outcome | reason<", lines)
     parts = [
-        _links(panels, imported, title_of(folder)),
+        _links(panels, imported),
         _fits(panels),
         _gradients([gradients(link) for link in measured if link.network]),
         _overlap(found),
-        _outcomes(found),
+        Section("outcomes", "Outcomes", whole) if lines else None,
         Section("noise", "How noisy it was", tag("p", " ".join(noise))) if noise else None,
         Section("method", "Method", [tag("p", words) for words in _method(found, imported)]),
         _machine(folder, measured, imported),
@@ -88,7 +91,7 @@ def headline(panels: Sequence[LinkPanel], imported: bool) -> str:
     return f"{title} reaches most: {number(rate, 1e-6)} MB/s"
 
 
-def _links(panels: Sequence[LinkPanel], imported: bool, eyebrow: str) -> Section:
+def _links(panels: Sequence[LinkPanel], imported: bool) -> Section:
     own = not imported
     heads = "Operation | message | µs!" + " | 5 % | 95 %" * own + " | MB/s | bus MB/s" + " | late" * own + " | samples"
     body: Cells = []
@@ -107,7 +110,7 @@ def _links(panels: Sequence[LinkPanel], imported: bool, eyebrow: str) -> Section
     also = "Medians of the slowest rank’s times; bars: 5 … 95 %. Thin: latency + size ÷ bandwidth, fitted."
     if imported:
         also = "What other programs measured: foreign and unverified; only the means of their samples are known."
-    return Section("links", headline(panels, imported), body, also, name=eyebrow)
+    return Section("links", headline(panels, imported), body, also)
 
 
 def times(panel: LinkPanel) -> Lines:
@@ -217,13 +220,6 @@ def _overlap(found: Sequence[Link]) -> Section | None:
         "other. In the last two columns the computation calls the library now and then, so that it can make progress."
     )
     return Section("overlap", "Overlap", [table("Overlap", heads, lines), words]) if lines else None
-
-
-def _outcomes(found: Sequence[Link]) -> Section | None:
-    failed = once_per_reason(link.refused for link in found if link.outcome not in ("ok", FOREIGN))
-    lines = [[one.label, tag("span.bad", one.outcome), one.reason] for one in failed]
-    whole = table("Outcomes", "Case | outcome | reason<", lines)
-    return Section("outcomes", "Outcomes", whole) if lines else None
 
 
 def _method(found: Sequence[Link], imported: bool) -> list[str]:

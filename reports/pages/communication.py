@@ -1,6 +1,6 @@
 """The cost of exchanging gradients, and strategies of exchanging them, with and without stragglers."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from stagebench.reports.charts.html import (
 )
 from stagebench.reports.charts.lines import Line, Lines, thinned
 from stagebench.reports.charts.rows import Rows, linear, stack
-from stagebench.reports.pages.run import Report, Section, named, of_cases
+from stagebench.reports.pages.run import Report, Section, alike, named, of_cases
 from stagebench.suite.analysis.budget import Budget
 from stagebench.suite.analysis.exchange import (
     Exchange,
@@ -37,7 +37,6 @@ from stagebench.suite.analysis.panels import (
     SHOWN,
     Name,
     Panel,
-    beside_others,
     by_group,
     clipping,
     for_charts,
@@ -109,18 +108,7 @@ def aggregation(report: Report) -> Section | None:
     drawn = by_group([row for row in rows[:SHOWN] if waits_known(row)])
     body.append(report.drawn("aggregation", map(chart, for_charts(drawn))))
     body.append(table("Aggregating gradients", heads, *report.bodies(panels, cells)))
-    return Section("aggregation", title, body, also, definitions=_AGGREGATION, name="Aggregating gradients")
-
-
-_AGGREGATION = (
-    "Alone: the network’s gradients exchanged while nothing else runs. Exposed: what the exchange adds to an "
-    "iteration. Hidden = alone − exposed: the part that runs during computation; below zero, the exchange costs more "
-    "than it takes alone, because it slows computation down or waits for a slower rank. Overlappable: what an ideal "
-    "link, without latency and never idle, could hide behind the backward pass of the layers whose gradients are not "
-    "ready yet, and behind the update of what has arrived. Waiting for the last rank: the part of the exposed time "
-    "that no faster link would save. Gradients: what each device sends in a step, in the mean. Intervals of "
-    "differences are Student’s t over processes; of one process those of its rounds."
-)
+    return Section("aggregation", title, body, also)
 
 
 def waits_known(row: Row) -> bool:
@@ -160,37 +148,30 @@ class Exchanged(NamedTuple):
     exchange: Exchange
     named: list[tuple[Name, Variant]]
 
+    def losses(self, value: Callable[[Variant], Spread | None]) -> list[tuple[Spread, str]]:
+        """Return the losses of strategies that may be compared, the lowest first; [] where there is one alone."""
+        known = [(found, name.words) for name, each in self.named if each.sound and (found := value(each))]
+        return sorted(known, key=lambda pair: pair[0].value) if len(known) > 1 else []
+
     @property
     def answer(self) -> str:
-        """The strategy that comes furthest, of those that may be compared; "" where there is one alone."""
-        sound = [(name.words, variant) for name, variant in self.named if variant.sound]
-        samples = [(variant.after_samples, name) for name, variant in sound if variant.after_samples]
-        seconds = [(variant.after_seconds, name) for name, variant in sound if variant.after_seconds]
-        when = (
-            (samples, f"{number(self.exchange.samples)} samples"),
-            (seconds, f"{number(self.exchange.seconds)} s of training"),
-        )
-        return " ".join(_furthest(losses, words) for losses, words in when if len(losses) > 1)
+        """The strategy that comes furthest, by samples and by seconds."""
+        after = {
+            f"{number(self.exchange.samples)} samples": self.losses(lambda each: each.after_samples),
+            f"{number(self.exchange.seconds)} s of training": self.losses(lambda each: each.after_seconds),
+        }
+        said = []
+        for when, losses in after.items():
+            if losses:
+                (least, name), *others = losses
+                said.append(f"After {when}, {name} has the lowest loss, {number(least.value)}{alike(least, others)}.")
+        return " ".join(said)
 
     @property
     def first(self) -> str:
         """The strategy with the lowest loss after the common samples; "" where there is one alone."""
-        losses = [
-            (each.after_samples.value, name.words) for name, each in self.named if each.sound and each.after_samples
-        ]
-        return min(losses)[1] if len(losses) > 1 else ""
-
-
-def _furthest(losses: Sequence[tuple[Spread, str]], when: str) -> str:
-    least, name = min(losses, key=lambda pair: pair[0].value)
-    alike = _alike(least, ((found, other) for found, other in losses if other != name))
-    return f"After {when}, {name} has the lowest loss, {number(least.value)}{alike}."
-
-
-def _alike(least: Spread, others: Iterable[tuple[Spread | None, str]]) -> str:
-    """Return the names of what cannot be told from the least, in brackets; "" without any."""
-    alike = [name for found, name in others if found and least.overlaps(found)]
-    return f" (no detectable difference from {listed(alike)})" if alike else ""
+        losses = self.losses(lambda each: each.after_samples)
+        return losses[0][1] if losses else ""
 
 
 def exchanges_of(rows: list[Row]) -> list[Exchanged]:
@@ -253,22 +234,11 @@ def exchange(report: Report) -> Section | None:
         best = max(dict.fromkeys(known), key=known.count)
         where = f" in {known.count(best)} of {len(every)} trainings" if len(every) > 1 else ""
         title = f"{best} has the lowest loss{where}"
-    return Section("exchange", title, body, "", answers, _EXCHANGE, "Exchange")
-
-
-_EXCHANGE = (
-    "Samples/s comes from the native pass, where this run measured it; while training is all samples divided by the "
-    "seconds of all epochs, reading losses included. A loss is the mean over the ranks’ own batches, then over the "
-    "last tenth of the stretch that all trainings have in common. Staleness: updates by others between fetching the "
-    "weights and returning a gradient, the mean over all steps of all ranks; a dash where nothing reports it. Curves "
-    "show each strategy’s first training. A strategy that is not equivalent to one device with the joined batch is "
-    "proven on one device only, and its proof says so."
-)
+    return Section("exchange", title, body, "", answers)
 
 
 def _curves(one: Exchanged) -> list[Lines]:
-    kept, warning = beside_others([row for _, variant in one.named for row in variant.rows])
-    shown = kept_whole(one.named, kept, lambda pair: pair[1].rows)
+    shown, warning = kept_whole(one.named, lambda pair: pair[1].rows)
     charts = []
     for what, across, stretch in (
         ("samples", "samples seen by all devices", one.exchange.samples),
@@ -315,7 +285,7 @@ class SlowedRank(NamedTuple):
         if first is None:
             return ""
         least, name, variant = first
-        more = _alike(least, ((other.spread(part), called) for called, other in self.sound if called != name))
+        more = alike(least, ((other.spread(part), called) for called, other in self.sound if called != name))
         most = max(other.samples_per_update for _, other in self.sound if other.spread(part))
         if variant.samples_per_update < most:
             more += f"; it updates after {variant.samples_per_update} samples, others after up to {most}"
@@ -382,24 +352,14 @@ def straggling(report: Report) -> Section | None:
     first = every[0].first(most)
     title = f"With a straggler of {most:.0%}, {first[1]} is soonest" if first else "Stragglers"
     answers = [f"{one.title}. {answer}" for one in every for answer in one.answers]
-    return Section("stragglers", title, body, "", answers, _STRAGGLERS, "Stragglers")
-
-
-_STRAGGLERS = (
-    "The last rank loses a share of its time to a real load on its cores. The head of a column has the share that was "
-    "asked for; taken is the share of the cores’ time that the load really took, by which the chart and the "
-    "crossovers go. Time to the loss: seconds of training until the loss, the mean over the last tenth of the "
-    "training, is as low as the lowest that every training here reached. Samples per update: where servers do not "
-    "wait for all ranks, fewer samples stand behind each update. Medians over seeds; small numbers: the least and the "
-    "most. In brackets behind a crossover: its 95 % interval over seeds."
-)
+    return Section("stragglers", title, body, "", answers)
 
 
 def _time_to_loss(one: SlowedRank) -> Lines | None:
-    kept, warning = beside_others([row for _, variant in one.named for row in variant.rows])
+    shown, warning = kept_whole(one.named, lambda pair: pair[1].rows)
     first, shares = one.first(one.found.shares[-1]), one.found.shares
     lines = []
-    for name, variant in kept_whole(one.named, kept, lambda pair: pair[1].rows):
+    for name, variant in shown:
         across = [100 * (load.value if (load := variant.taken(part)) else part) for part in shares]
         kind = "lead" if first and first[1] == name.words else "rest"
         lines.append(Line.of(name.words, across, map(variant.spread, shares), kind))

@@ -1,21 +1,36 @@
-"""Runs next to each other: the latest two that share a case, as `compare` has it, every case as `history` has it."""
+"""Runs next to each other, as `compare` and `history` have them; systems of several owners, and who leads where."""
 
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
+from typing import NamedTuple
 
-from stagebench.reports.charts.html import Cells, folded, listing, note, table, tag
+from stagebench.reports.charts.html import Body, Cells, Entry, folded, listing, measured, note, small, table, tag
 from stagebench.reports.charts.lines import Line, Lines
 from stagebench.reports.pages.run import Section, named
 from stagebench.suite.analysis.compare_runs import Compared, Comparison, compare, paired
-from stagebench.suite.analysis.panels import Name
+from stagebench.suite.analysis.leaders import Against, against_fastest
+from stagebench.suite.analysis.panels import SHOWN, Name, labels, title, titles
+from stagebench.suite.analysis.rows import Row
 from stagebench.suite.analysis.runs import MeasuredRun, Point, Series, series_of
+from stagebench.suite.analysis.stats import Rates, Round
 from stagebench.suite.analysis.trend import FEWEST
-from stagebench.suite.analysis.wording import number, share
+from stagebench.suite.analysis.wording import listed, number, percent, share
+from stagebench.suite.results.rank_report import GPU
+from stagebench.suite.results.records import Host
+from stagebench.suite.text import counted, grouped
 
 THRESHOLD = 0.03  # as the commands have it: smaller changes do not matter
 DRAWN = 60  # series; the table has all
 KINDS = {"faster": "good", "slower": "bad"}
+Systems = Mapping[str, Sequence[MeasuredRun]]  # the runs of each, the oldest first
+EQUAL = (
+    "Equal settings: network, input, precision, optimiser, number of devices, threads, batch and tuning. A system has "
+    "its newest row of a case; rows with a mark that keeps them out of comparisons are left out. 95 % intervals over "
+    "processes; all pairs of a setting hold together."
+)
 
 
 def compared(runs: Sequence[MeasuredRun]) -> list[Section]:
@@ -106,3 +121,105 @@ def _chart(name: Name, series: Series) -> Lines:
     )
     first, last = (number(points[at].row.speed) for at in (0, -1))
     return Lines(changes or f"{first} → {last}", series.case.label, [line], "begun", "samples/s", ticks=ticks)
+
+
+class Measured(NamedTuple):
+    """A row of a system."""
+
+    system: str
+    run: MeasuredRun
+    row: Row
+
+
+def systems_of(runs: Systems) -> list[Section]:
+    """Return the table of systems, and their comparison; nothing for fewer than two systems."""
+    if len(runs) < 2:
+        return []
+    settings = [(rows, _verdicts(rows)) for rows in _equal(runs)]
+    leads: dict[str, Counter[str]] = {name: Counter() for name in runs}
+    winners = [{each.system for at, each in enumerate(rows) if verdicts[str(at)].leads} for rows, verdicts in settings]
+    for (rows, _), names in zip(settings, winners, strict=True):
+        for name in names:
+            leads[name][rows[0].row.case.workload] += 1
+    lines = []
+    for name, several in runs.items():
+        frameworks = _once(title(row.case.adapter) for run in several for row in run.rows if row.measured)
+        newest = max(several, key=lambda run: run.about.created)
+        link = tag("a", newest.about.created[:10], href=f"{newest.path}/index.html")
+        latest = [link, small(counted(len(several), "run"))]
+        won = (network if n == 1 else f"{network} ({n} settings)" for network, n in leads[name].items())
+        lines.append([name, *machine_of(several), frameworks, latest, ", ".join(won)])
+    heads = "System | processors< | cores | accelerators< | memory | frameworks< | latest | leads on<"
+    where = counted(len(settings), "setting") + " in common" if settings else "no setting in common"
+    where = f"{counted(len(runs), 'system')}, {where}"
+    drawn = table("Systems", heads, lines)
+    if not settings:
+        return [Section("systems", where, drawn)]
+    return [Section("systems", _most_leads(leads, winners), drawn, f"{where}."), _leaders(settings)]
+
+
+def _most_leads(leads: Mapping[str, Counter[str]], winners: Sequence[set[str]]) -> str:
+    """Return which system leads in most settings."""
+    most = max(each.total() for each in leads.values())
+    first = [name for name, each in leads.items() if each.total() == most]
+    if not most:
+        return "No verdict yet"
+    s = "s" * (len(first) == 1)
+    lead = f"lead{s}" if all(len(names) < 2 for names in winners) else f"lead{s} or share{s} the lead"
+    return f"{listed(first)} {lead} in {most} of {counted(len(winners), 'setting')}"
+
+
+def _equal(runs: Systems) -> list[list[Measured]]:
+    """Return the comparable rows of each setting that two systems or more have, the fastest first."""
+    newest: dict[tuple[str, str], Measured] = {}
+    for name, several in runs.items():
+        for run in several:
+            for row in run.rows:
+                if row.comparable:
+                    newest[name, row.id] = Measured(name, run, row)
+    settings = grouped(newest.values(), lambda each: (each.row.group, each.run.about.method)).values()
+    shared = [rows for rows in settings if len({each.system for each in rows}) > 1]
+    return [sorted(rows, key=lambda each: -each.row.speed) for rows in shared]
+
+
+def _verdicts(rows: Sequence[Measured]) -> dict[str, Against]:
+    """Compare the rows by their numbers. Rounds of different runs have nothing in common, whatever they are called."""
+    rates = {}
+    for index, (_, run, row) in enumerate(rows):
+        assert row.rates
+        by_round: dict[Round, float] = {(run.key, at): rate for at, rate in row.rates.by_round.items()}
+        rates[str(index)] = Rates(by_round, row.rates.steps, row.rates.first_look)
+    return against_fastest(rates)
+
+
+def _leaders(settings: Sequence[tuple[Sequence[Measured], Mapping[str, Against]]]) -> Section:
+    called = titles([rows[0].row.case for rows, _ in settings])
+    bodies = []
+    for words, (rows, verdicts) in list(zip(called, settings, strict=True))[:SHOWN]:
+        lines = []
+        for index, (each, name) in enumerate(zip(rows, labels([one.row.case for one in rows], True), strict=True)):
+            against = verdicts[str(index)]
+            system = tag("a", each.system, href=f"{each.run.path}/index.html")
+            cells = [[system, small(name.words)], measured(each.row.rate), percent(against.ratio.value)]
+            lines.append(Entry([*cells, against.verdict], "lead" if against.leads else "", each.row.case.adapter))
+        bodies.append(Body(lines, words))
+    heads = "System | samples/s^ | of the fastest | verdict<"
+    return Section("leaders", "Who leads at equal settings", [table("Equal settings", heads, *bodies), note(EQUAL)])
+
+
+def machine_of(runs: Iterable[MeasuredRun]) -> tuple[str, ...]:
+    """Return processors, cores, accelerators and memory, each value once."""
+    hosts = [host for run in runs for host in run.hosts.values()]
+    cores = _once(str(host.cores_installed or host.cores or "") for host in hosts)
+    memory = (host.machine.memory_bytes for host in hosts)
+    sizes = _once(f"{size / 2**30:.0f} GiB" for size in memory if size)
+    return _once(host.machine.cpu or "" for host in hosts), cores, _once(map(_accelerators, hosts)), sizes
+
+
+def _accelerators(host: Host) -> str:
+    models = Counter(match[1] if (match := re.fullmatch(GPU, gpu)) else gpu for gpu in host.machine.gpus)
+    return ", ".join(f"{count} × {model}" for model, count in models.items())
+
+
+def _once(words: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(filter(None, words)))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from operator import methodcaller
 from typing import NamedTuple
 
 from stagebench.reports.charts.html import Body, Cells, Content, folded, listing, note, small, table
@@ -12,7 +13,7 @@ from stagebench.reports.pages.learning import Trained, trained
 from stagebench.reports.pages.run import Chart, Report, Section, named
 from stagebench.reports.pages.scaling import anywhere, of_a_node, on_nodes
 from stagebench.suite.analysis.comparability import FOREIGN
-from stagebench.suite.analysis.panels import Name, beside_others, common, kept_whole
+from stagebench.suite.analysis.panels import Name, common, kept_whole
 from stagebench.suite.analysis.rows import Row
 from stagebench.suite.analysis.stats import Interval, Spread, spread
 from stagebench.suite.analysis.wording import accuracy, middle, number, share, whole_number
@@ -20,6 +21,7 @@ from stagebench.suite.contracts.case import Case
 from stagebench.suite.text import grouped
 
 FIRST, SECOND = 1, 2
+_first, _second = methodcaller("rate", FIRST), methodcaller("rate", SECOND)  # samples/s of these epochs
 WORKERS = 16  # of a training that are listed one by one
 DRAWN = 6  # charts; the others are folded away
 LINES = 6  # that a chart can hold and be read: two strategies at three batches
@@ -103,24 +105,7 @@ def devices(report: Report) -> Section | None:
     body = [note("Figures 5a to 5e: the numbers of the data-parallel article.") if figures else None]
     body += [*report.few("devices", charts_of(every, figures), DRAWN), table("Epochs over devices", heads, lines)]
     title, answers = _second_epochs(every)
-    return Section("devices", title, [*body, note(MEDIANS)], "", answers, _DEVICES, "Epochs over devices")
-
-
-_DEVICES = (
-    "The first and the second epoch on one device and on several, with the same batch on every device. Speed-up: "
-    "samples/s divided by those of one device with the same framework. Efficiency: the speed-up divided by the number "
-    "of devices. An epoch begins once its input is open; in the article, opening it is part of the first epoch. The "
-    "article’s text gives its large network 2,636,554 parameters, as mnist_stated has; in its PyTorch code it has "
-    "4,104,202, as mnist_large has."
-)
-
-
-def _first(point: Trained) -> Spread | None:
-    return point.rate(FIRST)
-
-
-def _second(point: Trained) -> Spread | None:
-    return point.rate(SECOND)
+    return Section("devices", title, [*body, note(MEDIANS)], "", answers)
 
 
 def _second_epochs(every: Sequence[Series]) -> tuple[str, list[str]]:
@@ -199,10 +184,9 @@ def _readable(every: Sequence[Series]) -> list[list[Series]]:
 
 def _shown(group: Sequence[Series]) -> tuple[list[Series], str, str]:
     """Return (series that may share a chart, what they share in words, words about the others)."""
-    rows, cases = [row for one in group for row in one.rows], [one.case for one in group]
-    kept, warning = beside_others(rows)
-    if all(FOREIGN in row.marks for row in rows):  # an article's figure is drawn as it drew it
-        kept, warning = rows, f"not compared: {FOREIGN}"
+    cases, (shown, warning) = [one.case for one in group], kept_whole(group, lambda one: one.rows)
+    if all(FOREIGN in row.marks for one in group for row in one.rows):  # an article's figure is drawn as it drew it
+        shown, warning = list(group), f"not compared: {FOREIGN}"
     said = (
         (
             f"{case.workload} on {case.data_name}",
@@ -214,7 +198,7 @@ def _shown(group: Sequence[Series]) -> tuple[list[Series], str, str]:
     )
     words = [column[0] for column in zip(*said, strict=True) if len(set(column)) == 1]
     data = [cases[0].data_name] * (len({case.workload for case in cases}) > 1)
-    return _called(kept_whole(group, kept, lambda one: one.rows)), " · ".join([*data, *words]), warning
+    return _called(shown), " · ".join([*data, *words]), warning
 
 
 def _over(how: str, up: str, group: Sequence[Series], value: Callable[[Trained], Spread | None]) -> Lines | None:
@@ -298,17 +282,7 @@ def time_to_train(report: Report) -> Section | None:
             title = f"{one.name.words} ends {sooner} on {last.devices} devices: {number(gain)} times"
     body: Cells = [report.drawn("time_to_train", minutes), listing(answers[:8], "ul.findings")]
     body += [table("Time to train", heads, lines), note(MEDIANS), _connected(report, points)]
-    return Section("time_to_train", title, body, "", answers, _TRAINING, "Time to train")
-
-
-_TRAINING = (
-    "Whole trainings. All devices share the samples of an epoch, so epochs per worker is the number of epochs divided "
-    "by the number of devices. Where a plan sets patience, a training ends early once its accuracy stops improving. "
-    "Speed-up: the minutes on one device divided by these. Joules: of all hosts until the target accuracy, without "
-    "tests. Connections are the TCP connections that each worker had "
-    "when its training ended; workers of one host may exchange through shared memory instead, and InfiniBand has no "
-    "such connections."
-)
+    return Section("time_to_train", title, body, "", answers)
 
 
 def _minutes(point: Trained) -> Spread | None:
@@ -373,22 +347,13 @@ def epochs(report: Report) -> Section | None:
         body.append(table(f"Epochs: {title}", heads, Body(lines, title, shared)))
     most, warming = warmest
     headline = f"The first epoch takes up to {number(most)} times as long as the second" if most else "First epochs"
-    also, name = f"{warming} most." if most else "", "First and second epoch"
-    return Section("epochs", headline, body, also, definitions=_EPOCHS, name=name)
-
-
-_EPOCHS = (
-    "The first epoch pays for what is done once: compiling, filling caches. Opening the input is in neither: readers "
-    "start, and TensorFlow’s keras_fit shards the data set over its devices. Each epoch is timed from a common "
-    "barrier until the last rank ends. Testing is not counted; reading the losses is. Medians over trainings (seeds "
-    "and processes)."
-)
+    return Section("epochs", headline, body, f"{warming} most." if most else "")
 
 
 def _warming(report: Report, title: str, members: Sequence[Trained]) -> Rows | None:
     """Return the second epoch's speeds as bars, with the first one's as diamonds; None of fewer than two."""
-    kept, warning = beside_others([row for one in members for row in one.rows])
-    shown = [one for one in kept_whole(members, kept, lambda one: one.rows) if _second(one)]
+    kept, warning = kept_whole(members, lambda one: one.rows)
+    shown = [one for one in kept if _second(one)]
     if len(shown) < 2:
         return None
     scale = linear(max(found.value for one in shown for found in (_first(one), _second(one)) if found))

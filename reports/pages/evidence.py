@@ -2,13 +2,15 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import cache
 from statistics import median
 from typing import NamedTuple
 
-from stagebench.reports.charts.html import Cells, Content, folded, listing, table, tag
+from stagebench.reports.charts.html import Cells, Content, asset, folded, listing, table, tag
 from stagebench.reports.charts.rows import Entry, Rows, logarithmic, strip
 from stagebench.reports.pages.run import Report, Section
 from stagebench.suite import __version__
+from stagebench.suite.analysis.best import USUAL
 from stagebench.suite.analysis.comparability import DISQUALIFYING, NOTED
 from stagebench.suite.analysis.machine import Noise
 from stagebench.suite.analysis.measured import Process, Provenance
@@ -17,35 +19,13 @@ from stagebench.suite.analysis.panels import title as named
 from stagebench.suite.analysis.rows import Row
 from stagebench.suite.analysis.wording import in_words, memory, moment, number, of_bound, scientific, share
 from stagebench.suite.errors import once_per_reason
+from stagebench.suite.predict.scenario import MODEL_ERROR
 from stagebench.suite.results.records import Host
 from stagebench.suite.text import counted, grouped
 from stagebench.suite.worker.case_parts import Sampling
 
 LEAST = 1e-6  # of its bound: errors below are drawn there
 KINDS = {"ok": "good", "unsupported": None, "unavailable": None, "not measured": "warn"}
-SAMPLING = Sampling()  # of the full measurement
-METHOD = {
-    "Passes": "Speed comes from native, the framework’s own fastest path without instruments. Staged runs the stages "
-    "one by one, synchronised after each, with a barrier before communication. Compute only skips the exchange, on "
-    "all ranks at once; resident takes batches that already lie on the device. Both take turns with native steps, "
-    "block by block, because a machine drifts by more than most differences. Comm only only exchanges the network’s "
-    "gradients; io only only reads the input. Where several devices hold one network, the stage bubble is the time "
-    "that one waits for the others; between ranks the transfer of activations and their gradients is in it.",
-    "Sampling": "Each process warms up until its steps get no faster; then every step is timed. Cases are interleaved "
-    "in rounds of processes; within a round, those that will be compared take turns of half a second on this "
-    "machine’s processors, so that drift of the machine hits all alike. A row marked quick had fewer steps, less time "
-    f"or fewer processes than the full measurement asks for ({SAMPLING.steps} steps, {SAMPLING.seconds:g} s, "
-    f"{SAMPLING.processes} processes, {SAMPLING.breakdowns} of which run all passes).",
-    "Intervals": "A speed is the geometric mean over processes, with Student’s t on the logarithms of their speeds; a "
-    "ratio of rows of the same rounds is the quotient of their speeds. Those of differences are Student’s t over "
-    "processes, from two on. With one process the interval shows the noise of its steps only.",
-    "Comparisons": "A ratio comes from the rounds that both cases were measured in, so that drift of the machine "
-    "cancels. Within a group all pairs’ intervals hold together (Bonferroni): of 100 groups of equal cases at most 5 "
-    "show a difference, as long as the cases scatter about alike. Where none is detectable the verdict is that they "
-    "share the lead, which does not mean that there is no difference. Rows without a proof, with a trend, a missing "
-    "rank or a non-finite loss are never compared with other frameworks.",
-    "Outliers": "Shown, never dropped.",
-}
 
 
 def proofs(report: Report) -> Section | None:
@@ -70,14 +50,7 @@ def proofs(report: Report) -> Section | None:
         charts.append(Rows("Every dot is a case; at 1 a proof fails", setting, scale, entries, "nearest", axis))
     title, also = headline(proven)
     body = [report.drawn("proofs", charts), report.cut(ordered), whole]
-    return Section("proofs", title, body, also, definitions=_DEFINITIONS, name="Proofs")
-
-
-_DEFINITIONS = (
-    "Before a case is measured, its adapter trains the network from the same weights on the same batch as a float64 "
-    "oracle; losses, logits, every gradient and the parameters after three updates are compared. Worst is the tensor "
-    "nearest to its tolerance, as ‖a − b‖ / ‖b‖."
-)
+    return Section("proofs", title, body, also)
 
 
 def _part(row: Row) -> float:
@@ -177,7 +150,8 @@ def machine(report: Report) -> Section | None:
         words = [tag("p", ", ".join(used.versions) or "versions unknown"), tag("p", "; ".join(used.interpreters))]
         words += [tag("p", f"Transport: {', '.join(used.transports)}")] if used.transports else []
         cards.append(tag("div", tag("h3", named(used.adapter)), words))
-    noise = noise_of(report.rows)
+    ok = [(row.case.label, one) for row in report.rows for one in row.processes if one.outcome == "ok"]
+    noise = noise_words([(label, process.noise) for label, process in ok])
     body: Cells = [tag("div.columns", cards)]
     body += [tag("h3", "How noisy it was"), tag("p", " ".join(noise))] if noise else []
     return Section("machine", "Machine and software", body)
@@ -193,6 +167,19 @@ def host_words(host: Host) -> Content:
     return [tag("p", line) for line in [*lines, system]]
 
 
+@cache
+def definitions() -> dict[str, tuple[str, str]]:
+    """Return (name, text) of static/method.md by section; by their names those that all sections share."""
+    usual = ", ".join(f"{name} {value}" for name, value in USUAL.items())
+    text = asset("method.md").format(sampling=Sampling(), model_error=share(MODEL_ERROR), usual=usual)
+    found = {}
+    for part in text.split("\n## ")[1:]:
+        head, _, words = part.partition("\n")
+        section, _, name = head.rpartition(": ")
+        found[section or name] = name, words.strip().replace("\n", " ")
+    return found
+
+
 def method(report: Report, sections: Iterable[Section]) -> Section | None:
     """Return every definition; `sections` are those of the other pages."""
     if report.imported:
@@ -201,7 +188,8 @@ def method(report: Report, sections: Iterable[Section]) -> Section | None:
         f"This run’s figures follow method {report.folder.about.method}. Figures of another method are defined "
         "differently, and never compared with these."
     )
-    parts = [*METHOD.items(), *((one.name, one.definitions) for one in sections if one.definitions)]
+    shown, defined = {section.id for section in sections}, definitions()
+    parts = [part for id_, part in defined.items() if id_ in shown or id_ == part[0]]
     found = tag("div.columns", [tag("div", tag("h3", name), tag("p", words)) for name, words in parts])
     return Section("method", "How the numbers are made", [tag("p", first), found])
 
@@ -260,12 +248,6 @@ def _carried(about: Provenance) -> str | None:
         return transport or None
     carriers = " and ".join(sorted({each.interface for each in wire.values()})) or "an interface that was not named"
     return f"{transport}, over {carriers} between {' and '.join(hosts)}"
-
-
-def noise_of(rows: Iterable[Row]) -> list[str]:
-    """Return how noisy the machine was, and which rows it hit; nothing where no record tells."""
-    ok = [(row.case.label, process) for row in rows for process in row.processes if process.outcome == "ok"]
-    return noise_words([(label, process.noise) for label, process in ok])
 
 
 def noise_words(every: Sequence[tuple[str, Noise]]) -> list[str]:

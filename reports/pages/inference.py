@@ -7,10 +7,10 @@ from markupsafe import Markup
 
 from stagebench.reports.charts.html import Body, Cells, joined, note, table, tag
 from stagebench.reports.charts.rows import Rows
-from stagebench.reports.pages.run import Report, Section
+from stagebench.reports.pages.run import Report, Section, named
 from stagebench.suite.analysis.comparability import group
 from stagebench.suite.analysis.latency import PERCENTILES, words_of
-from stagebench.suite.analysis.panels import SHOWN, Panel, by_group, for_charts, labels, title
+from stagebench.suite.analysis.panels import SHOWN, Panel, by_group, for_charts, title
 from stagebench.suite.analysis.rows import Row
 from stagebench.suite.analysis.scaling import in_parts
 from stagebench.suite.analysis.wording import bracketed, milliseconds, number
@@ -50,17 +50,7 @@ def latency(report: Report) -> Section | None:
         low, high = milliseconds(min(known)), milliseconds(max(known))
         headline = f"A single sample is answered within {low if low == high else f'{low} to {high}'} ms"
         also = f"Nine of ten queries of one sample are answered within it ({words_of(FIRST)}), one after the other."
-    return Section("latency", headline, body, also, definitions=_DEFINITIONS, name="Latency")
-
-
-_DEFINITIONS = (
-    "The loads are MLPerf LoadGen’s. Offline: queries of a batch, the next one begun before the answers are waited "
-    "for. Single stream and multi stream: queries of 1 and of 8 samples, each begun when the one before is answered. A "
-    "latency lasts from samples in the host’s memory to answers there. Percentiles are LoadGen’s early-stopping "
-    "bounds (99 % confidence) of each process, without the parts in which other programs used the cores, the geometric "
-    "mean over processes; a p90 wants 64 queries, a p99 662. The proof compares the answers to all samples together, "
-    "to one alone, and to a query filled up with another sample, with those of the float64 oracle after three updates."
-)
+    return Section("latency", headline, body, also)
 
 
 def _of_one(report: Report, panel: Panel) -> Rows | None:
@@ -99,7 +89,7 @@ def _stages(rows: list[Row]) -> Markup | None:
     by_id = {row.id: row for row in rows}
     staged = [row for row in rows if in_parts(row) and row.scaling and row.scaling.baseline_id in by_id]
     lines = list[Cells]()
-    for name, row in zip(labels([row.case for row in staged]), staged, strict=True):
+    for name, row in named(staged):
         assert row.scaling
         gain, devices = row.scaling.efficiency.scaled(row.case.placement.device_count), row.case.placement.device_count
         waits = [each.latency(SINGLE_STREAM, FIRST) for each in (row, by_id[row.scaling.baseline_id])]

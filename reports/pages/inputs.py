@@ -59,7 +59,10 @@ def inputs(report: Report) -> Section | None:
             cells: Cells = [report.head(what, row), measured(row.rate), measured(fed.gap) if fed.gap else ""]
             cells += [milliseconds(row.waited), share(part.value if part else None), share(row.computing_share)]
             cells.append(measured(row.reader.interval if row.reader else None))
-            lines.append([*cells, _reading(row.case) if fed.mode != "synthetic" else "", words(fed)])
+            fed_by = row.case.input
+            how = f"{counted(row.case.readers, 'reader')}, {fed_by.format}, page cache {fed_by.page_cache}, "
+            how += f"{fed_by.augment} crop"
+            lines.append([*cells, how if fed.mode != "synthetic" else "", words(fed)])
             several += [f"{what}: {words(fed)}"] if fed.bottleneck else []
         bodies.append(Body(lines, title))
         answers += [f"{title}. {'; '.join(several[:8])}."] if several else []
@@ -69,17 +72,7 @@ def inputs(report: Report) -> Section | None:
         body.append(note("Cases under one heading differ only in their input. Small numbers: 95 % intervals."))
     body += [report.cut(read, "cases with a reader"), report.drawn("input", readers)] if readers else []
     title, also = headline(found)
-    return Section("input", title, body, also, answers, _DEFINITIONS, "Input")
-
-
-_DEFINITIONS = (
-    "Synthetic: data lie on the device before training begins. Memory: decoded once, then read from memory. Disk: "
-    "read and decoded during training. Waiting: what reading and copying add to a native step (native − resident, "
-    "measured in turns). Computing: the share of an iteration without that wait. Reader alone: what the input delivers "
-    "with all cores to itself (io only), on the fewest devices that were measured with these data. The network takes: "
-    "its speed on synthetic data where that was measured, else the case’s own speed without its waiting. A dash: no "
-    "pass could tell."
-)
+    return Section("input", title, body, also, answers)
 
 
 def headline(found: Sequence[Group]) -> tuple[str, str]:
@@ -145,17 +138,11 @@ def _described(several: Sequence[Fed]) -> list[str]:
     return found
 
 
-def _reading(case: Case) -> str:
-    read = case.input
-    return f"{counted(case.readers, 'reader')}, {read.format}, page cache {read.page_cache}, {read.augment} crop"
-
-
 def _modes(report: Report, found: Sequence[Group]) -> Iterator[Rows]:
     """Yield a chart for each network and place in which several modes were measured, all frameworks in it."""
     several = [fed for group in found if len(group.modes) > 1 for fed in group.cases]
     for members in grouped(several, lambda fed: PLACE(fed.row.case)).values():
-        kept, warning = beside_others([fed.row for fed in members])
-        shown = kept_whole(members, kept, lambda fed: [fed.row])
+        shown, warning = kept_whole(members, lambda fed: [fed.row])
         if shown:
             bars = []
             for (name, row), what, fed in zip(

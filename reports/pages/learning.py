@@ -9,7 +9,7 @@ from typing import NamedTuple
 from stagebench.reports.charts.html import Body, Cells, Content, folded, listing, small, table, tag
 from stagebench.reports.charts.html import spread as ranged
 from stagebench.reports.charts.lines import Line, Lines, thinned
-from stagebench.reports.pages.run import Report, Section, named
+from stagebench.reports.pages.run import Report, Section, alike, named
 from stagebench.suite.analysis.learning import AGREEING_STEPS, Learnt
 from stagebench.suite.analysis.panels import SHOWN, beside_others, clipping, common, kept_whole, labels, varying
 from stagebench.suite.analysis.rows import Row
@@ -175,18 +175,7 @@ def learning(report: Report) -> Section | None:
         if one.apart
     ]
     answers += [f"{one.title}: {answer}" for one in every for answer in one.answers]
-    return Section("learning", title, body, also, answers, _DEFINITIONS, "Learning")
-
-
-_DEFINITIONS = (
-    "Whole epochs from the same weights, over the same samples in the same order. After each epoch the network is "
-    "tested on samples that were held out; the seconds do not include the test. They include reading the losses, so "
-    "these speeds are not those of the native pass. Loss off by: the largest difference over the first 50 steps from "
-    "the first row that takes the same steps (the same samples over all devices, at the same learning rate). Medians "
-    "over trainings (seeds and processes); small numbers: the least and the most, or how many trainings reached the "
-    "target. Memory: the most that a rank held, on its devices where the framework reports it, else in its whole "
-    "process. A long curve is drawn by 300 of its points."
-)
+    return Section("learning", title, body, also, answers)
 
 
 def headline(every: Sequence[Lessons]) -> tuple[str, str]:
@@ -262,8 +251,7 @@ def _answer(name: str, group: Sequence[Trained]) -> str:
     if not there:
         return f"{name}: no batch reached {target:g} in every training; {finest_of_all}."
     after, soonest = min(there, key=lambda pair: pair[0].value)
-    alike = [str(one.case.batch) for other, one in there if one is not soonest and after.overlaps(other)]
-    others = f" (no detectable difference from batch {listed(alike)})" if alike else ""
+    others = alike(after, ((other, str(one.case.batch)) for other, one in there if one is not soonest), "batch ")
     when = f"after {number(after.value)} s, in epoch {soonest.epoch.value if soonest.epoch else 0:g}"
     return f"{name} reaches {target:g} soonest with batch {soonest.case.batch}, {when}{others}; {finest_of_all}."
 
@@ -283,8 +271,8 @@ def _called(series: Sequence[list[Trained]]) -> list[tuple[str, list[Trained]]]:
 def _by_batch(lesson: Lessons) -> list[Lines]:
     """Return time to the target, best accuracy, time of all epochs and memory by batch."""
     found = lesson.trade_offs
-    rows, warning = beside_others([row for one in found for row in one.rows])
-    series = _called(by_series(kept_whole(found, rows, lambda one: one.rows)))
+    shown, warning = kept_whole(found, lambda one: one.rows)
+    series = _called(by_series(shown))
     measures: list[tuple[str, str, Callable[[Trained], Spread | None]]] = [
         (f"Time to an accuracy of {found[0].case.training.target:g}", "seconds of training", lambda one: one.after),
         ("Best accuracy", "accuracy", lambda one: one.best),

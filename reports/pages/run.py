@@ -16,8 +16,8 @@ from stagebench.suite.analysis.comparability import DISQUALIFYING, meaning
 from stagebench.suite.analysis.panels import SHOWN, Name, Panel, labels
 from stagebench.suite.analysis.rows import Row
 from stagebench.suite.analysis.standing import Standing
-from stagebench.suite.analysis.stats import Interval
-from stagebench.suite.analysis.wording import bracketed, number
+from stagebench.suite.analysis.stats import Interval, Spread
+from stagebench.suite.analysis.wording import bracketed, listed, number
 from stagebench.suite.contracts.case import Case
 from stagebench.suite.plan.text import values_of
 from stagebench.suite.predict.from_run import beside_measured
@@ -32,18 +32,13 @@ SPLIT = 40  # letters of a file name
 
 
 class Section(NamedTuple):
-    """A part of a page. Its title is its finding; `also` is the rest of it, `answers` are its sentences.
-
-    `definitions` say how its numbers are made; the page Method has those of all sections.
-    """
+    """A part of a page. Its title is its finding; `also` is the rest of it, `answers` are its sentences."""
 
     id: str
     title: str
     body: Content
     also: str = ""
     answers: Sequence[str] = ()
-    definitions: Content = None
-    name: str = ""  # of its definitions
 
 
 class Plan(NamedTuple):
@@ -185,6 +180,12 @@ def named(things: Iterable[T], **changes: object) -> list[tuple[Name, T]]:
     """Return each with a name that tells its case, after the changes, from the others'."""
     things = list(things)
     return list(zip(labels([one.case.on(**changes) for one in things]), things, strict=True))
+
+
+def alike(least: Spread, others: Iterable[tuple[Spread | None, str]], what: str = "") -> str:
+    """Return the names of what cannot be told from the least, in brackets; "" without any."""
+    names = [name for found, name in others if found and least.overlaps(found)]
+    return f" (no detectable difference from {what}{listed(names)})" if names else ""
 
 
 def of_cases(count: int, every: int) -> str:

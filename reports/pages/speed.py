@@ -9,7 +9,7 @@ from stagebench.reports.charts.html import Body, Cells, folded, listing, measure
 from stagebench.reports.charts.rows import Rows, box, interval, linear, logarithmic, stack
 from stagebench.reports.imports.programs import notes_of
 from stagebench.reports.pages.run import Report, Section
-from stagebench.suite.analysis.best import USUAL, Best, Contest, contests, settings, usual_of
+from stagebench.suite.analysis.best import Best, Contest, contests, settings, usual_of
 from stagebench.suite.analysis.comparability import DISQUALIFYING
 from stagebench.suite.analysis.panels import SHOWN, Name, Panel, by_group, devices, for_charts, title
 from stagebench.suite.analysis.rows import Row
@@ -63,18 +63,7 @@ def speeds(report: Report) -> Section | None:
         also = "As other programs printed them; stagebench measured none of this and can verify none of it."
         return Section("speeds", headline, [[note(words) for words in notes_of(report.folder)], *body], also)
     also = f"{counted(len(report.fast), 'case')}, all devices together; small numbers: 95 % intervals."
-    return Section("speeds", headline, body, also, definitions=_DEFINITIONS, name="Speed")
-
-
-_DEFINITIONS = (
-    "Samples per second of all devices together = samples that all ranks consumed ÷ wall time of the slowest rank, "
-    "from a common barrier, in the uninstrumented native pass. Geometric mean over processes with its 95 % interval. "
-    "“Of the fastest”: the ratio to the fastest row of the same network, input, precision, tuning, batch per device "
-    "and devices, from the rounds that both were measured in; the intervals of a group hold all together. A row "
-    "leads, alone or with others, unless another one is detectably faster. “Of peak” is the model FLOP utilisation: "
-    "two operations for each multiply-accumulate of a training step, divided by what a product of large matrices "
-    "reached on the same devices."
-)
+    return Section("speeds", headline, body, also)
 
 
 def _speeds(report: Report, panel: Panel) -> Rows:
@@ -106,13 +95,7 @@ def steps(report: Report) -> Section | None:
     body.append(folded("Milliseconds per step, slowest rank", whole))
     most = max(high / low for row in timed[:SHOWN] for low, high in [quantiles(all_steps(row), (50, 95))])
     title = f"1 step in 20 takes up to {number(most)} times its median"
-    return Section("steps", title, body, definitions=_STEPS, name="Step times")
-
-
-_STEPS = (
-    "Every native step of every process is kept. Boxes hold the middle half; dots are outliers "
-    "(beyond three interquartile ranges from the quartiles), which count in every number."
-)
+    return Section("steps", title, body)
 
 
 def _steps(report: Report, panel: Panel) -> Rows:
@@ -168,15 +151,7 @@ def best(report: Report) -> Section | None:
     body.append(note(luck, tag("a", FILE, href=FILE), " measures winners and defaults again."))
     body.append(folded("The plan", tag("pre", plan_of(report, found))))
     title_, also = _headline(found)
-    usual = ", ".join(f"{name} {value}" for name, value in USUAL.items())
-    return Section("best", title_, body, also, answers, _BEST.format(usual=usual), "Best configurations")
-
-
-_BEST = (
-    "For each strategy, the fastest configuration that this run tried, against the default: what an ordinary "
-    "user of the framework writes. The default is the case nearest to: {usual}, "
-    "with every knob at its default. Rows that may not be compared cannot win."
-)
+    return Section("best", title_, body, also, answers)
 
 
 def _headline(found: list[Contest]) -> tuple[str, str]:
@@ -309,12 +284,4 @@ def startup(report: Report) -> Section | None:
     slowest = max(rows, key=lambda row: sum(row.startup or ()))
     title = f"The first step ends after {number(sum(slowest.startup or ()))} s at most"
     also = f"{slowest.case.label} is that slow."
-    return Section("startup", title, body, also, [f"{title}."], _STARTUP, "Time to the first step")
-
-
-_STARTUP = (
-    "Seconds of one process, each part on its slowest rank, the median over processes. Loading: the framework is "
-    "imported, the device set, ranks meet. Building: the network and its optimiser; tuned cases try candidates here. "
-    "Compiling: what the first native step takes beyond a measured one, such as XLA, torch.compile or tf.function. "
-    "Later steps of the warm-up may compile, too, and are not counted. A step: a measured one."
-)
+    return Section("startup", title, body, also, [f"{title}."])

@@ -66,18 +66,7 @@ def stages(report: Report) -> Section | None:
     body += [tag("h3", "Stage by stage, milliseconds"), _table(report, panels, kinds)]
     waits = "A group’s bars share one scale. Read, copy and exchange are what the real step waits for: "
     body.append(note(waits, "a value below zero is noise around none."))
-    return Section("stages", title, body, also, definitions=_DEFINITIONS, name="Stages")
-
-
-_DEFINITIONS = (
-    "Read + copy + forward + backward + bubble + exchange + update + not explained = the native wall time of an "
-    "iteration. Exchange is what exchanging gradients adds (native − compute only); read and copy are what input adds "
-    "(native − resident). The rest is the residual, kept with its sign and never spread: below zero, the fused native "
-    "step is faster than its stages one by one. Stages are those of the critical rank, whose own work takes longest; "
-    "means over steps and processes, because only means add up. Overhead of the instrumentation = staged ÷ native. "
-    "Small numbers: 95 % intervals over processes; a case’s page has those of every stage. A dash: no pass could tell, "
-    "or the strategy cannot tell the stage apart."
-)
+    return Section("stages", title, body, also)
 
 
 def _seconds(row: Row, stage: str) -> float:
@@ -194,15 +183,7 @@ def layers(report: Report) -> Section | None:
     panels = tag("div.heats", [drawn for _, drawn in maps])
     every = [_layers(report, row) for row in layered[: SHOWN // 10]]
     body = [report.cut(layered, "cases with timed layers"), panels, every]
-    return Section("layers", title, body, also, definitions=_LAYERS, name="Layers")
-
-
-_LAYERS = (
-    "Milliseconds per iteration. Where a framework runs layer by layer, these are laps of a real forward and backward "
-    "pass. Elsewhere each layer runs by itself and is waited for, which takes longer than the stage. Medians over "
-    "steps, means over ranks, medians over processes. At best: forward and backward together at the device’s measured "
-    "peaks, if every tensor crossed memory once."
-)
+    return Section("layers", title, body, also)
 
 
 def _heat(panel: Panel) -> tuple[str, Markup]:
@@ -323,16 +304,7 @@ def parts(report: Report) -> Section | None:
             title = "No verdict yet on networks in parts"
     shown = report.bodies((replace(one, rows=one.rows[:SHOWN], names=one.names[:SHOWN]) for one in panels), cells)
     body = [listing(answers, "ul.findings"), table("Networks in parts", heads, *shown)]
-    return Section("parts", title, body, "", answers, _PARTS, "Networks in parts")
-
-
-_PARTS = (
-    "Bubble: the time that a device waits for the others of its network; between ranks the transfer of activations "
-    "and their gradients is in it; a dash where a strategy waits within its forward and backward. Traffic: what each "
-    "device contributes to the exchanges of a step, gradients or activations with their gradients; the mean over "
-    "devices. Memory: the most that each rank held, on its devices where the framework reports it, else in its whole "
-    "process."
-)
+    return Section("parts", title, body, "", answers)
 
 
 def traffic(row: Row) -> float | None:

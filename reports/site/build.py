@@ -1,10 +1,18 @@
-"""A run as a site: which sections are on which page. It needs no server and no network."""
+"""A run as a site: which sections are on which page, and the frame of all pages. It needs no server and no network.
 
+Everything that a page needs is in it, and a policy lets nothing else in.
+"""
+
+import base64
+import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from stagebench.reports.charts.html import note, tag
+from markupsafe import Markup
+
+from stagebench.reports.charts.html import Content, asset, below_title, joined, note, tag
+from stagebench.reports.charts.rows import HATCH
 from stagebench.reports.pages import (
     communication,
     epochs,
@@ -13,7 +21,6 @@ from stagebench.reports.pages import (
     inputs,
     learning,
     overview,
-    predicted,
     scaling,
     serving,
     speed,
@@ -24,13 +31,103 @@ from stagebench.reports.pages.case import details, digits_of
 from stagebench.reports.pages.comm import comm_sections
 from stagebench.reports.pages.comm import title_of as title_of_comm
 from stagebench.reports.pages.run import CASE, Maker, Report, Section
-from stagebench.reports.site.frame import Frame, made
+from stagebench.suite import __version__
 from stagebench.suite.analysis.best import contests
 from stagebench.suite.analysis.rows import Row
 from stagebench.suite.analysis.summary import summarise, uncollected
-from stagebench.suite.files import write_whole
+from stagebench.suite.files import disk, write_whole
 from stagebench.suite.results.run_folder import RunFolder
 from stagebench.suite.worker.homes import without_homes
+
+FOLLOW = "/follow.js"  # what a served page asks for
+LOGO = Markup(
+    '<svg viewBox="0 0 20 16" aria-hidden="true"><rect class="forward" width="7" height="16"/>'
+    '<rect class="backward" x="7" width="9" height="16"/>'
+    '<rect class="communication" x="16" width="4" height="16"/></svg>'
+)
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="generator" content="stagebench {version}">
+{head}<style>
+{style}</style>
+</head>
+<body>
+{body}
+{scripts}</body>
+</html>
+"""
+
+
+class Frame(NamedTuple):
+    """The parts that the pages of a run have in common.
+
+    `links` are the menu's titles by address. `home` leads to the page about all runs, `feed` to their feed; a page that
+    is `served` asks whether it has changed.
+    """
+
+    title: str
+    links: Mapping[str, str]
+    home: str = ""
+    feed: str = ""
+    footer: Content = None
+    served: bool = False
+
+    def page(self, sections: Sequence[Section], name: str = "", file: str = "", scripts: Sequence[str] = ()) -> str:
+        """Return a page about sections: the first one's title is the page's. `scripts` are of `static`."""
+        first, *others = sections
+        links = {**({self.home: "All runs"} if self.home else {}), **self.links}
+        menu = [tag("a", title, href=to, aria_current="page" if to == file else None) for to, title in links.items()]
+        brand = tag("a", LOGO, "stagebench", href=next(iter(links), "#main"), class_="brand")
+        # The first section's title is the page's, so that its panels' are the next level.
+        shown = [tag("section", below_title(first.body), id=first.id), *map(_section, others)]
+        body = [
+            tag("a", "Skip to the content", class_="skip", href="#main"),
+            tag("header", brand, tag("nav", menu, aria_label="Pages") if menu else None, class_="site"),
+            tag("svg", HATCH, width="0", height="0", aria_hidden="true", class_="defs"),
+            tag("main", self._masthead(first, file), shown, id="main"),
+            tag("footer", self.footer or tag("p", f"stagebench {__version__}")),
+        ]
+        head = tag("title", " · ".join(dict.fromkeys(filter(None, (name, self.title, "stagebench"))))) + "\n"
+        if self.feed:
+            kind = "application/atom+xml"
+            head += tag("link", rel="alternate", type=kind, title=self.title, href=self.feed) + "\n"
+        inside = [asset(script) for script in ("site.js", *scripts)]
+        hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in inside)
+        digests = " ".join(f"'sha256-{digest}'" for digest in hashes)
+        follow = f'<script src="{FOLLOW}"></script>\n' if self.served else ""
+        return PAGE.format(
+            policy=f"default-src 'none'; script-src {digests} 'self' file:; style-src 'unsafe-inline'; img-src data:",
+            version=__version__,
+            head=head,
+            style=asset("charts.css") + asset("site.css"),
+            body=without_homes(str(joined(body))),
+            scripts="".join(f"<script>{script}</script>\n" for script in inside) + follow,
+        )
+
+    def _masthead(self, first: Section, file: str) -> Content:
+        if not first.title:
+            return None
+        run = tag("a", self.title, href="index.html") if file not in ("", "index.html") else self.title
+        eyebrow = tag("p", run, class_="eyebrow") if self.title != first.title else None
+        also = tag("p", first.also, class_="also") if first.also else None
+        return tag("div", eyebrow, tag("h1", first.title), also, class_="masthead")
+
+
+def _section(section: Section) -> Markup:
+    also = tag("p", section.also, class_="sub") if section.also else None
+    return tag("section", tag("h2", section.title) if section.title else None, also, section.body, id=section.id)
+
+
+def made(directory: Path) -> Path:
+    """Return the folder, which is there now; StoreError when the disk refuses."""
+    with disk(f"cannot make the folder {directory}", "name another one with -o"):
+        directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
 
 FIRST, METHOD = "index.html", "method.html"
 
@@ -65,9 +162,7 @@ PAGES = {
             "stragglers": communication.straggling,
         },
     ),
-    "predicted.html": Page(
-        "Predicted", {"predicted": predicted.predicted, "what_if": predicted.what_if}, ("what_if.js",)
-    ),
+    "predicted.html": Page("Predicted", {"predicted": scaling.predicted, "what_if": scaling.what_if}, ("what_if.js",)),
     "evidence.html": Page(
         "Evidence", {"proofs": evidence.proofs, "outcomes": evidence.outcomes, "notes": evidence.notes}
     ),
@@ -171,8 +266,9 @@ def render(folder: RunFolder, rows: list[Row]) -> str:
 
 def _single(report: Report) -> str:
     sections = [section for file in sections_of(report).values() for section in file]
-    links = {f"#{section.id}": section.name or section.title for section in sections if section.name}
-    return Frame(title_of(report), links, footer=evidence.footer(report)).page(sections)
+    defined = evidence.definitions()
+    links = {f"#{section.id}": defined[section.id][0] for section in sections if section.id in defined}
+    return Frame(title_of(report), links if len(links) > 1 else {}, footer=evidence.footer(report)).page(sections)
 
 
 def _write_best(report: Report, directory: Path) -> None:

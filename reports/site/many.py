@@ -1,4 +1,7 @@
-"""Several runs on one site for any web host: a list, a comparison, each run's pages in a folder, a feed and badges."""
+"""Several runs on one site for any web host: a list, a comparison, each run's pages in a folder, a feed and badges.
+
+A repository of results publishes itself: static/workflow.yml is its workflow of GitHub Actions, results.md its README.
+"""
 
 import hashlib
 import os
@@ -11,19 +14,20 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-from stagebench.reports.charts.html import Body, Content, joined, listing, note, small, table, tag
-from stagebench.reports.pages.compared import compared
+import yaml
+
+from stagebench.reports.charts.html import Body, Content, asset, joined, listing, note, small, table, tag
+from stagebench.reports.pages.compared import compared, machine_of, systems_of
 from stagebench.reports.pages.run import Section
-from stagebench.reports.pages.systems import machine_of, systems_of
 from stagebench.reports.site import build
-from stagebench.reports.site.frame import Frame, made
+from stagebench.reports.site.build import Frame, made
 from stagebench.suite.analysis.check_run import UNSEEN, check_run
 from stagebench.suite.analysis.links import links
 from stagebench.suite.analysis.runs import MeasuredRun
 from stagebench.suite.errors import RequestError, StagebenchError
 from stagebench.suite.files import real, write_whole
 from stagebench.suite.results.run_folder import RunFolder, about_of
-from stagebench.suite.text import counted, grouped
+from stagebench.suite.text import command_line, counted, grouped
 
 INDEX, SYSTEMS, COMPARED, DOCS, FEED = "index.html", "systems.html", "compared.html", "docs", "feed.xml"
 ATOM = "http://www.w3.org/2005/Atom"
@@ -31,6 +35,10 @@ TITLE = "Runs of stagebench"
 TAKEN = ("badges", DOCS, INDEX, SYSTEMS, COMPARED, FEED)  # by the site itself
 FEW = 5  # problems of a run that is left out
 MOST_FOLDERS = 10_000  # are looked through for runs: a second or two, where `/` or a network home can take minutes
+PLACE = Path(".github/workflows/stagebench-pages.yml")  # in a repository of results
+HEAD = "# Checks the runs of this repository on every branch; publishes those of the default branch as a site.\n"
+IGNORED = "*/*/report/\n*/*/export/\n*.partial\n.lock\n"
+OWN = Path(__file__).resolve().parents[2]  # the clone that this code runs from, or an environment's site-packages
 
 
 class LeftOut(NamedTuple):
@@ -204,7 +212,11 @@ def publish(
     """
     whole, left_out = [], []
     for run in runs_in(directory):
-        if problems := _problems(run):
+        try:
+            problems = [str(problem) for problem in check_run(run).problems]
+        except StagebenchError as error:
+            problems = [str(error)]
+        if problems:
             left_out.append(LeftOut(str(real(run).relative_to(real(directory))), problems))
         else:
             whole.append(run)
@@ -214,13 +226,6 @@ def publish(
     for entry in found:
         write_whole(output / entry.badge, badge("stagebench", entry.outcomes or "nothing measured"))
     return found, left_out
-
-
-def _problems(run: Path) -> list[str]:
-    try:
-        return [str(problem) for problem in check_run(run).problems]
-    except StagebenchError as error:
-        return [str(error)]
 
 
 def feed(entries: Sequence[Entry], address: str) -> str:
@@ -263,3 +268,66 @@ def badge(left: str, right: str) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{begin}" height="20" role="img" aria-label="{title}">'
         f'<title>{title}</title><g font-family="DejaVu Sans,Verdana,sans-serif" font-size="11">{parts}</g></svg>\n'
     )
+
+
+class NewFile(NamedTuple):
+    """A file for a repository, not yet written."""
+
+    path: Path
+    text: str
+
+    def write(self) -> bool:
+        """Return False where there is one already: it is left as it is."""
+        if self.path.exists():
+            return False
+        made(self.path.parent)
+        write_whole(self.path, self.text)
+        return True
+
+
+def workflow_of(directory: Path, docs: Path | None = None, address: str = "") -> NewFile:
+    """Return the workflow that does in the folder's repository what `publish` does with the same arguments.
+
+    RequestError for folders that the repository does not hold.
+    """
+    place = real(directory)
+    root = next((folder for folder in (place, *place.parents) if (folder / ".git").exists()), None)
+    if root is None:
+        raise RequestError(
+            f"{directory} lies in no Git repository, so no workflow could publish it; begin one (`git init`), or name "
+            "a folder in one"
+        )
+    beside = ("--docs", _within(root, docs)) if docs else ()
+    # The site is outside the checkout: a folder `site` in it is the repository's own.
+    line = f'{quoted("stagebench", "publish", _within(root, directory), *beside)} -o "$RUNNER_TEMP/site" --address '
+    document = yaml.safe_load(asset("workflow.yml"))
+    installing, publishing = document["jobs"]["pages"]["steps"][2:4]
+    if root == OWN:
+        installing["run"] = "pip install ."
+        del installing["env"]
+    publishing["run"] = line + (quoted(address) if address else '"$PAGES_ADDRESS"')
+    if address:
+        del publishing["env"]
+    return NewFile(root / PLACE, HEAD + yaml.safe_dump(document, sort_keys=False, width=float("inf")))
+
+
+def template_of(directory: Path, address: str = "") -> list[NewFile]:
+    """Return the files with which a repository of results begins; RequestError for a folder in no Git repository."""
+    named = {"README.md": asset("results.md"), ".gitignore": IGNORED}
+    return [*(NewFile(directory / name, text) for name, text in named.items()), workflow_of(directory, None, address)]
+
+
+def quoted(*words: str | Path) -> str:
+    """Quote the words for a shell's line in a workflow, where GitHub replaces `${{ ... }}` before the shell reads it.
+
+    The quotes around a word with a `$` are single ones: closing and opening them again behind it changes nothing.
+    """
+    return command_line(*words).replace("${{", "$''{{")
+
+
+def _within(root: Path, folder: Path) -> Path:
+    """Return the folder as it is called at the repository's root."""
+    place = real(folder)
+    if not place.is_relative_to(root):
+        raise RequestError(f"{folder} does not lie in {root}, whose workflow publishes it; move it there")
+    return place.relative_to(root)

@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from stagebench.reports.site.frame import FOLLOW
+from stagebench.reports.site.build import FOLLOW
 from stagebench.reports.site.many import runs_in, write
 from stagebench.suite.errors import RequestError, StagebenchError, StoreError
 from stagebench.suite.worker.homes import without_homes

@@ -260,7 +260,8 @@ def beside_others(rows: list[Row]) -> tuple[list[Row], str]:
     return [row for row in rows if row.sound], f"not shown ({', '.join(marks)}): {', '.join(called)}"
 
 
-def kept_whole(things: Iterable[T], kept: Iterable[Row], rows_of: Callable[[T], Iterable[Row]]) -> list[T]:
-    """Return the things all of whose rows were kept."""
+def kept_whole(things: Sequence[T], rows_of: Callable[[T], Iterable[Row]]) -> tuple[list[T], str]:
+    """Return (the things all of whose rows may share a chart, words about the others)."""
+    kept, words = beside_others([row for one in things for row in rows_of(one)])
     ids = {row.id for row in kept}
-    return [one for one in things if all(row.id in ids for row in rows_of(one))]
+    return [one for one in things if all(row.id in ids for row in rows_of(one))], words

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stagebench.reports.pages import predicted
+from stagebench.reports.pages import scaling
 from stagebench.reports.site.build import render
 from stagebench.suite.analysis.summary import summarise
 from tests.reports import made_experiments
@@ -18,7 +18,7 @@ def _few_predictions(request: pytest.FixtureRequest) -> Iterator[None]:
     """One step of each what-if, but where a browser takes them: they are most of a report's time."""
     with pytest.MonkeyPatch.context() as patch:
         if not request.module.__name__.endswith("test_browser"):
-            patch.setattr(predicted, "STEPS", {name: steps[1:2] for name, steps in predicted.STEPS.items()})
+            patch.setattr(scaling, "STEPS", {name: steps[1:2] for name, steps in scaling.STEPS.items()})
         yield
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from stagebench.reports.command import import_
 from stagebench.reports.pages import overview
-from stagebench.reports.pages.predicted import STEPS, grid
+from stagebench.reports.pages.scaling import STEPS, grid
 from stagebench.reports.site.build import FILES, put
 from stagebench.reports.site.build import write as write_run
 from stagebench.reports.site.many import COMPARED, write

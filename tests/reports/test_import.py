@@ -223,10 +223,6 @@ def test_its_report_says_so_on_every_page_and_stands_beside_others(article: Path
         ("total images/sec: 5.0", "line 1: no model or batch size"),
         ("Total img/sec on 2 GPU(s): 5.0 +-1.0", "no line `Model:`"),
         ("  8  2  float  sum  -1  6.2  0.00  0.00  0  6.2  0.00  0.00  0", "no line `Rank"),
-        (
-            "# Rank 0 on a device 0\n  8  2  float  sum  -1  6.2  0.00  0.00  0  6.2  0.00  0.00  0",
-            "nothing says which of all_reduce_perf",
-        ),
     ],
 )
 def test_what_cannot_be_understood_is_refused_with_a_remedy(text: str, says: str, tmp_path: Path) -> None:

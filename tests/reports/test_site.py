@@ -10,7 +10,7 @@ import pytest
 
 from stagebench.reports.pages import overview
 from stagebench.reports.pages.case import details
-from stagebench.reports.pages.evidence import noise_of
+from stagebench.reports.pages.evidence import noise_words
 from stagebench.reports.pages.run import CASE, Report
 from stagebench.reports.site.build import FILES, render, write
 from stagebench.suite.analysis.summary import summarise
@@ -127,7 +127,8 @@ def test_a_process_shows_its_memory_and_its_clock(run: MadeRun) -> None:
     assert "memory of each rank at most 3.0 GiB on its devices 5.0 GiB" in text
     assert "clock of its cores at the end 3.10 GHz" in text
     assert "native steps set aside, as others used the machine 20.0 % of their time" in text
-    assert any("native steps of 1 of 1 processes were set aside" in line for line in noise_of(summarise(run.folder)))
+    (noise,) = [process.noise for process in run.only().processes]
+    assert any("native steps of 1 of 1 processes were set aside" in line for line in noise_words([("", noise)]))
 
 
 def test_a_case_shows_what_its_gpus_did(run: MadeRun) -> None:

@@ -8,12 +8,13 @@ import pytest
 import yaml
 
 from stagebench.reports.command import publish
-from stagebench.reports.site import workflow
-from stagebench.reports.site.workflow import PLACE, workflow_of
+from stagebench.reports.site import many
+from stagebench.reports.site.many import PLACE, workflow_of
 from stagebench.suite.errors import RequestError
 from tests.reports.made_run import MadeRun, case_of
 from tests.support.errors import raising
 
+WITH_RUNS = "${{ !cancelled() && hashFiles('**/run.json') != '' }}"
 HOSTILE = (
     *("results; id", "a\nb", 'it\'s "quoted"', "a: b # c", "$(id)", "`id`", "$HOME", "-o", "* [x] {y} & !z"),
     *("${{ secrets.X }}", "'${{ secrets.X }}'", "$${{ github.token }}", "x${{ y }}${{z"),
@@ -41,7 +42,7 @@ def steps(text: str) -> list[dict[str, Any]]:
     upload = next(each for each in found if each.get("id") == "site")
     assert pages["outputs"] == {"site": "${{ steps.site.outcome }}"}
     assert "needs.pages.outputs.site == 'success'" in deploy["if"]
-    assert found[3]["if"] == upload["if"] == workflow.WITH_RUNS
+    assert found[3]["if"] == upload["if"] == WITH_RUNS
     assert [next(iter(each)) for each in found] == ["uses", "uses", "run", "run", "uses"]
     return found
 
@@ -97,7 +98,7 @@ def test_settings_of_the_repository_are_variables_of_the_shell_and_the_site_is_u
     assert publishing["env"] == {"PAGES_ADDRESS": "${{ vars.PAGES_ADDRESS }}"}
     assert publishing["run"].endswith(' -o "$RUNNER_TEMP/site" --address "$PAGES_ADDRESS"')
     assert upload["with"] == {"path": "${{ runner.temp }}/site"}
-    monkeypatch.setattr(workflow, "OWN", repository)
+    monkeypatch.setattr(many, "OWN", repository)
     assert steps(workflow_of(repository).text)[2] == {"run": "pip install ."}, "a clone of stagebench installs itself"
 
 
