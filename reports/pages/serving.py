@@ -310,13 +310,14 @@ def _by_rate(setting: str, name: Name, load: Load) -> Lines | None:
         if any(each is not None for each in model):
             lines.append(Line(f"{words_of(share)}, model", rates, model, kind="predicted"))
     at = load.served.at_bound(load.rule)
-    there = found[answering.index(at) if at in answering else 0]
+    at = at if at in answering else answering[0]
+    there = found[answering.index(at)]
     off = {
         share: abs(each.predicted / each.measured - 1)
         for share, each in there.items()
         if each.predicted is not None and math.isfinite(each.predicted) and math.isfinite(each.measured)
     }
-    modelled = at is not None and not at.saturated and len(off) == len(there)
-    words = ", ".join(f"{words_of(share)} by {percent(by)}" for share, by in off.items())
-    said = f"{name.words}: the model is off: {words}" if modelled else name.words
+    modelled = not at.saturated and len(off) == len(there)
+    words = ", ".join(f"{percent(by)} ({words_of(share)})" for share, by in off.items())
+    said = f"{name.words}: at {number(at.rate)} queries/s the model is off by {words}" if modelled else name.words
     return Lines(said, f"{setting} · {name.words}", lines, "queries/s", "ms", "y")
