@@ -144,7 +144,7 @@ def find(adapter: Needs, settings: Mapping[str, str] | None = None) -> Interpret
 
 
 def not_handed_on(names: Iterable[str]) -> str:
-    """Return the first folder of a person's, or of an environment module, that has one of these modules; "" if none."""
+    """Return a note on a folder of PYTHONPATH or PYTHONUSERBASE that has one of these modules; "" if none has."""
     base = os.environ.get("PYTHONUSERBASE")
     folders = [("PYTHONPATH", folder) for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
     folders += [("PYTHONUSERBASE", str(site)) for site in Path(base).glob("lib/python*/site-packages")] if base else []

@@ -33,7 +33,7 @@ class RankReport:
     moved: float = 0.0  # bytes of all messages that `comm` timed
     boot: str = ""  # the running kernel's own mark; empty where it could not tell
     cores: tuple[int, ...] = ()  # that it may use
-    thread_cores: tuple[tuple[int, ...], ...] = ()  # of its first thread and of others that a library bound to one
+    thread_cores: tuple[tuple[int, ...], ...] = ()  # of its first thread, and of each that a library bound to one core
     host_cores: int = 0  # of its host in all
     threads: Mapping[str, str] = field(default_factory=dict)  # the variables of `THREADS` that it saw
     device_ids: tuple[str, ...] = ()  # of the GPUs that it drove; empty where it could not tell
