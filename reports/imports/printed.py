@@ -5,6 +5,7 @@ system puts before it: patterns are searched in the line, not matched from its f
 """
 
 import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,7 +65,8 @@ def printed_in(path: Path, framework: str | None = None) -> Printed:
         size = path.stat().st_size
         if size > LARGEST:
             raise RequestError(f"{path} has {size} bytes, more than {LARGEST}; {remedy}, without the rest")
-        return Printed(path, path.read_text(errors="replace"), framework)
+        wide = path.read_bytes()[:2] in (BOM_UTF16_BE, BOM_UTF16_LE)  # as PowerShell and spreadsheets write
+        return Printed(path, path.read_text("utf-16" if wide else "utf-8-sig", errors="replace"), framework)
 
 
 class Line(NamedTuple):

@@ -24,6 +24,8 @@ from stagebench.suite.worker.pass_kinds import NATIVE, OFFLINE
 
 MNIST = 60_000  # training images
 ROW = {"row": "^(.*,.*)$"}
+SEPARATOR = '"?[,;\t]"?'  # of a table that a spreadsheet has written anew
+DECIMAL = re.compile('"\\d+,\\d+"')  # a decimal comma
 PRECISIONS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 # Of pytorch/README.md and NVIDIA's examples: the other columns of Lambda count tokens, or samples of sound.
 OF_SAMPLES = ("ssd", "bert_base_squad", "bert_large_squad", "ncf", "resnet50")
@@ -180,15 +182,21 @@ def notes_of(folder: RunFolder) -> list[str]:
 
 def _rows(printed: Printed, heading: str) -> Iterator[tuple[int, int, dict[str, str]]]:
     """Yield (line, line of the heading, cells by column); RequestError for a row of other columns."""
+    for number, found in printed.matches(heading.replace(",", SEPARATOR)):
+        if not re.search(heading, found[0]):
+            mark = re.findall(SEPARATOR, found[0])[0]
+            why = f"its columns are separated by {mark!r}, those of the benchmark's own table by ','"
+            raise printed.refused(f"{why}; save it with commas between bare cells, and points in numbers", number)
     for table in sections(printed, {"columns": rf"^(.*?)({heading})$"}, ROW, "columns"):
         for heading_line, _, (prefix, columns) in table.of("columns")[-1:]:
             names = str(columns).split(",")
             for row in table.of("row"):
-                cells = str(row.values[0])[len(prefix or "") :].split(",")
+                text = str(row.values[0])[len(prefix or "") :]
+                cells = text.split(",")
                 numbers = [bool(re.fullmatch(f"({NUMBER})?", cell)) for cell in cells[1:]]
                 if len(cells) == len(names) and all(numbers):
                     yield row.number, heading_line, dict(zip(names, cells, strict=True))
-                elif (numbers and all(numbers)) or (len(cells) == len(names) and any(numbers)):
+                elif (numbers and all(numbers)) or (len(cells) == len(names) and any(numbers)) or DECIMAL.search(text):
                     why = f"this row does not have the columns {columns}"
                     raise printed.refused(f"{why}; import it as it was written", row.number)
 

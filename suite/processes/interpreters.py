@@ -9,9 +9,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple, Protocol, cast
 
@@ -136,14 +137,21 @@ def find(adapter: Needs, settings: Mapping[str, str] | None = None) -> Interpret
                 "name another one, or leave it out to have one looked for"
             )
         tried.append(f"{candidate.origin} ({candidate.path}) {answer}")
-    where = "; ".join(tried) or "there was nowhere to look"
-    folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)  # of a person, or of an environment module
-    lent = [name for name in adapter.requires for folder in filter(None, folders) if any(Path(folder).glob(f"{name}*"))]
-    if lent:
-        where += f"; PYTHONPATH has {lent[0]}, and is not handed on: it belongs to another Python"
+    where = ("; ".join(tried) or "there was nowhere to look") + not_handed_on(adapter.requires)
     raise Unavailable(
         f"{adapter.name}: no interpreter has {' and '.join(('NumPy', *adapter.requires))}: {where}. {remedy(adapter)}"
     )
+
+
+def not_handed_on(names: Iterable[str]) -> str:
+    """Return a note on a folder of PYTHONPATH or PYTHONUSERBASE that has one of these modules; "" if none has."""
+    base = os.environ.get("PYTHONUSERBASE")
+    folders = [("PYTHONPATH", folder) for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    folders += [("PYTHONUSERBASE", str(site)) for site in Path(base).glob("lib/python*/site-packages")] if base else []
+    for name, (variable, folder) in product(names, folders):
+        if any(Path(folder).glob(f"{name}*")):
+            return f"; {variable} has {name} in {folder}, and is not handed on: it belongs to another Python"
+    return ""
 
 
 def survey(adapter: Needs) -> list[tuple[Candidate, str | None]]:

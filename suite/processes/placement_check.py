@@ -8,6 +8,7 @@ import os
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from stagebench.suite.contracts.case import Placement
 from stagebench.suite.processes.hosts import elsewhere, own_name
@@ -32,7 +33,7 @@ class RankReport:
     moved: float = 0.0  # bytes of all messages that `comm` timed
     boot: str = ""  # the running kernel's own mark; empty where it could not tell
     cores: tuple[int, ...] = ()  # that it may use
-    first_cores: tuple[int, ...] = ()  # that its first thread may use when the framework is loaded
+    thread_cores: tuple[tuple[int, ...], ...] = ()  # of its first thread, and of each that a library bound to one core
     host_cores: int = 0  # of its host in all
     threads: Mapping[str, str] = field(default_factory=dict)  # the variables of `THREADS` that it saw
     device_ids: tuple[str, ...] = ()  # of the GPUs that it drove; empty where it could not tell
@@ -52,7 +53,7 @@ class RankReport:
             sum(each.bytes * len(each.sample_s) for each in of_type(messages.ExchangeTimes, sent)),
             hello.boot,
             tuple(hello.cores),
-            tuple(core for each in joined for core in each.cores),
+            tuple(tuple(cores) for each in joined for cores in (each.cores, *([core] for core in each.bound))),
             hello.host_cores or 0,
             hello.threads,
             tuple(device for each in joined for device in each.device_ids),
@@ -154,13 +155,14 @@ def binding_problem(placement: Placement, reports: Sequence[RankReport]) -> str 
             )
     for host, its in grouped(reports, lambda each: each.host).items():
         there = len(os.sched_getaffinity(0)) if ran_here(its[0]) else its[0].host_cores
-        for cores, sharing in grouped(its, lambda each: each.first_cores).items():
-            if 0 < len(cores) < len(sharing) and len({core for each in its for core in each.first_cores}) < there:
+        bound = [(each.rank, cores) for each in its for cores in each.thread_cores if 0 < len(cores) < there]
+        for cores, sharing in grouped(bound, itemgetter(1)).items():
+            if len(cores) < len(sharing) and len({core for _, those in bound for core in those}) < there:
                 return (
-                    f"ranks {', '.join(str(each.rank) for each in sharing)} share {counted(len(cores), 'core')} "
-                    f"({', '.join(map(str, cores))}) of the {there} of {host}: the launcher {placement.launcher!r}, "
-                    "what started stagebench, or a library of threads bound them to it; take that setting away, or "
-                    "write binding = 'cores'"
+                    f"threads of ranks {', '.join(str(rank) for rank in dict(sharing))} share "
+                    f"{counted(len(cores), 'core')} ({', '.join(map(str, cores))}) of the {there} of {host}: the "
+                    f"launcher {placement.launcher!r}, what started stagebench, or a library of threads bound them to "
+                    "it; take that setting away, or write binding = 'cores'"
                 )
     return None
 

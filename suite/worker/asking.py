@@ -18,6 +18,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Set, TypeVar
 import numpy as np
 
 from stagebench.suite.worker.arrivals import HOPELESS, Asked
+from stagebench.suite.worker.binding import of_threads
 from stagebench.suite.worker.case_parts import Serving
 from stagebench.suite.worker.generator import Target
 from stagebench.suite.worker.job import ModelServer
@@ -222,10 +223,7 @@ def end(process: "subprocess.Popen[bytes]") -> None:
 
 def _stay_on(cores: Set[int]) -> Dict[int, Set[int]]:
     """Keep every thread of this process on these cores; return the cores that each had."""
-    had = {}
-    for name in os.listdir("/proc/self/task"):
-        with contextlib.suppress(OSError):  # it has ended
-            had[int(name)] = os.sched_getaffinity(int(name))
+    had = of_threads()
     _set_cores({thread: (before & cores) or cores for thread, before in had.items()})
     return had
 

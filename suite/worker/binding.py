@@ -5,9 +5,11 @@ too few cores. A rank is in one NUMA node if a node has room; ranks are spread o
 memory of its own.
 """
 
+import contextlib
 import glob
+import os
 import re
-from typing import Collection, Dict, List, NamedTuple
+from typing import Collection, Dict, List, NamedTuple, Set
 
 from stagebench.suite.worker.machine import text_of
 
@@ -27,6 +29,15 @@ class Core(NamedTuple):
 
     node: int
     cpus: List[int]
+
+
+def of_threads() -> Dict[int, Set[int]]:
+    """Return the CPUs that each thread of this process may use, by the thread's number."""
+    found = {}
+    for name in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError):  # it has ended
+            found[int(name)] = os.sched_getaffinity(int(name))
+    return found
 
 
 def topology(allowed: Collection[int], root: str = ROOT) -> List[Cpu]:

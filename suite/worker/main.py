@@ -50,7 +50,7 @@ def main(argv: List[str]) -> int:
         outbox.send(hello(rank, cores, job.group.variables))
         before = network.counters()
         made = make(job, rank)
-        join(made, job.group, outbox, began)
+        join(made, job.group, outbox, cores, began)
         if job.group.straggler and rank.rank == rank.world - 1:
             load = Load(job.group.straggler, cores)
         with outbox.at_work(alone=rank.world == 1):
@@ -152,10 +152,10 @@ def make(job: Job, rank: Rank) -> Member:
     return made
 
 
-def join(made: Member, group: Group, outbox: Outbox, began: float) -> None:
+def join(made: Member, group: Group, outbox: Outbox, cores: List[int], began: float) -> None:
     """Start the member and compare the ranks and devices that were connected with the request.
 
-    `began`: of this program, on `time.perf_counter`.
+    `cores`: that this rank may use. `began`: of this program, on `time.perf_counter`.
     """
     outbox.send(messages.Phase("join"))
     joined = made.start()
@@ -165,8 +165,9 @@ def join(made: Member, group: Group, outbox: Outbox, began: float) -> None:
     seen = {**settings(os.environ, group.variables), **written()}
     driven = gpus.driven(made.setup)
     load_s = time.perf_counter() - began
-    cores = sorted(os.sched_getaffinity(0))  # a framework's library may have bound this thread
-    found = messages.Joined(settings=seen, device_ids=driven, cores=cores, **joined._asdict())
+    first = sorted(os.sched_getaffinity(0))  # a framework's library may have bound this thread, and others
+    bound = [min(each) for each in binding.of_threads().values() if len(each) == 1 and list(each) not in (first, cores)]
+    found = messages.Joined(settings=seen, device_ids=driven, cores=first, bound=bound, **joined._asdict())
     outbox.send(found._replace(load_s=load_s))
     asked = group.setup
     if joined.world != asked.world or joined.rank != made.setup.rank:

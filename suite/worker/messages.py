@@ -82,6 +82,7 @@ class Joined(NamedTuple):
     settings: Dict[str, str]
     device_ids: List[str] = []  # UUIDs of the GPUs that it drives; empty where unknown
     cores: List[int] = []  # that its first thread may use, now that the framework is loaded
+    bound: List[int] = []  # the core of each other thread that a library bound to one, unlike the first thread
     load_s: Optional[float] = None  # from this program's start: the framework was imported, the device set, ranks met
 
 

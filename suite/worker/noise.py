@@ -7,6 +7,7 @@ import time
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from stagebench.suite.worker import gpu_watch
+from stagebench.suite.worker.binding import of_threads
 from stagebench.suite.worker.machine import Energy, bytes_of, energy, joules, text_of
 from stagebench.suite.worker.messages import GpuUse, HostUse
 
@@ -130,11 +131,7 @@ def clock_hz(cores: List[int], pattern: str = CLOCK, table: str = CPUS) -> Optio
 
 def own_cpus() -> Set[int]:
     """Return the CPUs that any thread of this process may use: a framework may bind the first one to a single CPU."""
-    found: Set[int] = set()
-    for thread in os.listdir("/proc/self/task"):
-        with contextlib.suppress(ProcessLookupError):
-            found |= os.sched_getaffinity(int(thread))
-    return found
+    return set().union(*of_threads().values())
 
 
 def own_pids() -> List[int]:

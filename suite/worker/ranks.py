@@ -60,6 +60,7 @@ class Outbox:
 
     PROGRESS_EVERY = 0.25  # seconds
     LOOK_EVERY = 5.0  # ... between two looks at what a silent process has done
+    WORK_S = 0.05  # of CPU time in between: waiting takes less, and a busy machine may grant little more
 
     def __init__(self, folder: str, rank: int) -> None:
         self.folder = folder  # the job's output folder
@@ -94,7 +95,7 @@ class Outbox:
             began, before = time.perf_counter(), spent()
             while not over.wait(self.LOOK_EVERY):
                 now, seconds = spent(), int(time.perf_counter() - began)
-                if now.cpu_s - before.cpu_s > 0.1 * self.LOOK_EVERY or now.bytes_read - before.bytes_read > 1 << 20:
+                if now.cpu_s - before.cpu_s > self.WORK_S or now.bytes_read - before.bytes_read > 1 << 20:
                     self.progress(self._name, "at work, seconds", seconds, seconds)
                 before = now
 

@@ -231,6 +231,24 @@ def test_what_cannot_be_understood_is_refused_with_a_remedy(text: str, says: str
         read(tmp_path / "out.log", None)
 
 
+@pytest.mark.parametrize(
+    ("own", "saved", "mark"),
+    [(",", ";", "';'"), (",", "\t", repr("\t")), (",", '","', repr('","')), ("1218.01", '"1218,01"', "line 4")],
+)
+def test_a_table_that_a_spreadsheet_saved_otherwise_is_refused_by_its_separator(own, saved, mark, tmp_path):
+    text = (PRINTED / TIMM[0]).read_text()
+    (tmp_path / TIMM[0]).write_text(text.replace(own, saved))
+    with raising(RequestError, tmp_path / TIMM[0], mark):
+        read(tmp_path / TIMM[0], None)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])
+def test_a_table_of_another_encoding_is_read_by_its_mark(encoding: str, tmp_path: Path) -> None:
+    mark = "\ufeff" if encoding == "utf-16-be" else ""
+    (tmp_path / TIMM[0]).write_text(mark + (PRINTED / TIMM[0]).read_text(), encoding)
+    assert read(tmp_path / TIMM[0], None).results == of(TIMM[0])
+
+
 ARTICLE_LINE = '{"n_dataset_repeat": 1, "batch_size": %s, "n_gpus": 1, "model_size": "s", "first epoch time": 1, %s}'
 
 

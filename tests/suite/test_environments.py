@@ -148,12 +148,16 @@ def test_an_interpreter_is_asked_once_and_what_its_start_up_files_print_is_passe
     assert (tmp_path / "count").read_text() == "asked\n"
 
 
-def test_our_own_path_is_not_lent_and_environments_are_looked_for_here_and_in_the_checkout(tmp_path, monkeypatch):
-    (tmp_path / "no_such_framework.py").write_text("")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+@pytest.mark.parametrize(("variable", "site"), [("PYTHONPATH", ""), ("PYTHONUSERBASE", "lib/python3.1/site-packages")])
+def test_our_own_path_is_not_lent_and_the_folder_that_a_framework_is_in_is_named(tmp_path, monkeypatch, variable, site):
+    (tmp_path / site / "no_such_framework").mkdir(parents=True)
+    monkeypatch.setenv(variable, str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(Unavailable, match="PYTHONPATH has no_such_framework, and is not handed on"):
+    with pytest.raises(Unavailable, match=f"{variable} has no_such_framework in {tmp_path / site}, "):
         environments.find(NOWHERE)
+
+
+def test_environments_are_looked_for_here_and_in_the_checkout(tmp_path, monkeypatch):
     monkeypatch.delenv(environments.TOX_DIR)
     monkeypatch.chdir(tmp_path)
     assert environments.tox_folders() == [tmp_path / ".tox", environments.CHECKOUT / ".tox"]

@@ -146,8 +146,9 @@ def test_a_rank_with_fewer_cores_than_threads_is_named():
 
 
 def test_ranks_on_the_same_cores_of_a_host_that_has_more_are_named():
-    def bound(*cores, host_cores=4):
-        sent = [messages.Joined(0, 1, "none", {}, 1, {}, cores=each) for each in cores]
+    def bound(*cores, host_cores=4, threads=((), (), ())):
+        pairs = zip(cores, threads, strict=False)
+        sent = [messages.Joined(0, 1, "none", {}, 1, {}, cores=one, bound=list(more)) for one, more in pairs]
         found = [RankReport.of(rank, [hello(cores=[0, 1, 2, 3]), one]) for rank, one in enumerate(sent)]
         return [replace(each, host_cores=host_cores) for each in found]
 
@@ -155,7 +156,12 @@ def test_ranks_on_the_same_cores_of_a_host_that_has_more_are_named():
     assert binding_problem(Placement(ranks_per_node=3), bound([0, 1], [0, 1], [0, 1], host_cores=2)) is None, "no more"
     assert binding_problem(Placement(ranks_per_node=2), bound([0, 1], [0, 1])) is None, "each can have one"
     words = str(binding_problem(Placement(ranks_per_node=3), bound([0], [2], [0])))
-    assert words.startswith("ranks 0, 2 share 1 core (0) of the 4 of a: the launcher 'auto', what started stagebench")
+    assert words.startswith("threads of ranks 0, 2 share 1 core (0) of the 4 of a: the launcher 'auto', what started ")
+    two, free = Placement(ranks_per_node=2), ([0, 1, 2, 3], [0, 1, 2, 3])
+    assert binding_problem(two, bound(*free, threads=([0, 1], [2, 3]))) is None
+    assert "of ranks 0, 1 share 1 core (1)" in str(binding_problem(two, bound(*free, threads=([0, 1], [1]))))
+    assert "of ranks 1 share 1 core (2)" in str(binding_problem(two, bound(*free, threads=([0], [2, 2]))))
+    assert binding_problem(two, bound([0, 1], [0, 1], host_cores=2, threads=([0, 1], [0, 1]))) is None
 
 
 @pytest.mark.parametrize("here", [2, 64])

@@ -59,9 +59,16 @@ def test_what_a_rank_did_before_its_first_step_is_kept_and_its_output_goes_to_a_
     (built,) = of_type(messages.Built, found)
     assert joined.load_s >= 0.2
     assert built.seconds >= 0.1
-    assert joined.cores == [first_core()]
+    assert (joined.cores, joined.bound) == ([first_core()], [])
     signs = [(message.name, message.phase) for message in of_type(messages.Progress, found)]
     assert ("build", "at work, seconds") in signs, "a rank alone that builds for long shows that it goes on"
+
+
+def test_a_core_to_which_a_library_binds_a_thread_is_reported(make_job, work):
+    _, found = work(make_job(trainer=TOY, knobs={"binds_thread": first_core()}))
+    (hello,), (joined,) = of_type(messages.Hello, found), of_type(messages.Joined, found)
+    assert joined.cores == hello.cores
+    assert joined.bound == [first_core()] * (len(hello.cores) > 1)
 
 
 def test_measuring_a_real_network(make_job, work, monkeypatch):

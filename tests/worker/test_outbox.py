@@ -47,7 +47,7 @@ def test_messages_are_there_as_soon_as_they_are_sent_and_progress_is_thinned_out
 
 
 def test_a_process_that_works_alone_shows_it_and_one_that_waits_does_not(outbox, sent, monkeypatch):
-    monkeypatch.setattr(Outbox, "LOOK_EVERY", 0.5)  # work is 50 ms of it, more than the test's other threads take
+    monkeypatch.setattr(Outbox, "LOOK_EVERY", 0.5)  # work is 50 ms, more than the test's other threads take
     outbox.send(Phase("build"))
     with outbox.at_work():
         time.sleep(1.2)
@@ -65,3 +65,16 @@ def test_a_process_that_works_alone_shows_it_and_one_that_waits_does_not(outbox,
             zeros.read(4 << 20)
             time.sleep(0.01)
     assert len(sent()) > 2
+
+
+def test_a_process_that_a_busy_machine_grants_little_shows_its_work(outbox, sent, monkeypatch):
+    monkeypatch.setattr(Outbox, "LOOK_EVERY", 1.0)
+    outbox.send(Phase("build"))
+    deadline = time.monotonic() + 240
+    with outbox.at_work():
+        while len(sent()) == 1 and time.monotonic() < deadline:
+            until = time.process_time() + 0.01
+            while time.process_time() < until:
+                pass
+            time.sleep(0.13)
+    assert len(sent()) > 1

@@ -2,8 +2,8 @@
 
 Oldest Python: 3.6. Its knobs: "sleep" (seconds by method), "world" (what the engine
 claims), "loss" (or by method), "raises" (method -> name of a built-in error), "tells"
-(variables that it sets to join), "binds" (cores, as a framework's library does), "computes" (a file of messages: it
-builds until a sign of life is there).
+(variables that it sets to join), "binds" and "binds_thread" (cores of its first thread, the core of another, as a
+framework's library binds them), "computes" (a file of messages: it builds until a sign of life is there).
 """
 
 import builtins
@@ -43,7 +43,10 @@ class ToyTrainer(Trainer):
         self._called("start")
         os.environ.update(self.setup.knobs.get("tells", {}))
         os.sched_setaffinity(0, self.setup.knobs.get("binds", os.sched_getaffinity(0)))
-        Outbox.LOOK_EVERY = 0.05
+        if "binds_thread" in self.setup.knobs:
+            self.library = ThreadPoolExecutor(1)
+            self.library.submit(os.sched_setaffinity, 0, [self.setup.knobs["binds_thread"]]).result()
+        Outbox.LOOK_EVERY, Outbox.WORK_S = 0.05, 0.005
         os.write(1, b"the toy says hello on its standard output\n")
         return Joined(self.setup.rank, self.setup.knobs.get("world", self.setup.world), "toy", {"toy": "1"})
 
