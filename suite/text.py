@@ -7,8 +7,10 @@ import difflib
 import re
 import shlex
 import shutil
+import sys
 import textwrap
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
@@ -67,6 +69,13 @@ def shown(value: object, most: int = 80) -> str:
 def cut(text: str, most: int = 80) -> str:
     """Cut a text for a message if it is long."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def installing(*what: str) -> str:
+    """Return the command that installs packages into this Python's environment, which pipx or uv may have made."""
+    python = sys.executable
+    pip = (python, "-m", "pip", "install") if find_spec("pip") else ("uv", "pip", "install", "--python", python)
+    return shlex.join((*pip, *what))
 
 
 def counted(count: int, one: str, many: str = "") -> str:

@@ -28,7 +28,7 @@ from stagebench.suite.errors import RequestError
 from stagebench.suite.files import file_name, scratch, write_whole
 from stagebench.suite.results.records import Record
 from stagebench.suite.results.run_folder import RunFolder
-from stagebench.suite.text import known
+from stagebench.suite.text import installing, known
 from stagebench.suite.worker.homes import without_homes
 from stagebench.suite.worker.messages import Pass
 from stagebench.suite.worker.pass_kinds import STAGED, TRAIN
@@ -176,7 +176,7 @@ def _curves(row: Row) -> Iterator[tuple[int, Scalars]]:
 
 
 def _missing(what: str, package: str) -> RequestError:
-    return RequestError(f"{what} needs its package: pip install 'stagebench[{package}]'; or export csv")
+    return RequestError(f"{what} needs its package: {installing(f'stagebench[{package}]')}; or export csv")
 
 
 def _seconds(moment: str) -> float:
