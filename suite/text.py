@@ -10,7 +10,6 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
@@ -71,10 +70,11 @@ def cut(text: str, most: int = 80) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def installing(*what: str) -> str:
-    """Return the command that installs packages into this Python's environment, which pipx or uv may have made."""
-    python = sys.executable
-    pip = (python, "-m", "pip", "install") if find_spec("pip") else ("uv", "pip", "install", "--python", python)
+def installing(*what: str, python: str = sys.executable) -> str:
+    """Return the command that installs packages into a Python's environment; one that uv made has no pip."""
+    made = Path(python).parent.parent / "pyvenv.cfg"
+    by_uv = made.is_file() and "\nuv = " in made.read_text()
+    pip = ("uv", "pip", "install", "--python", python) if by_uv else (python, "-m", "pip", "install")
     return shlex.join((*pip, *what))
 
 

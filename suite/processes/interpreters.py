@@ -137,13 +137,12 @@ def find(adapter: Needs, settings: Mapping[str, str] | None = None) -> Interpret
             )
         tried.append(f"{candidate.origin} ({candidate.path}) {answer}")
     where = "; ".join(tried) or "there was nowhere to look"
+    needed = ("NumPy", *(name for name in adapter.requires if name != "numpy"))
     folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)  # of a person, or of an environment module
     lent = [name for name in adapter.requires for folder in filter(None, folders) if any(Path(folder).glob(f"{name}*"))]
     if lent:
         where += f"; PYTHONPATH has {lent[0]}, and is not handed on: it belongs to another Python"
-    raise Unavailable(
-        f"{adapter.name}: no interpreter has {' and '.join(('NumPy', *adapter.requires))}: {where}. {remedy(adapter)}"
-    )
+    raise Unavailable(f"{adapter.name}: no interpreter has {' and '.join(needed)}: {where}. {remedy(adapter)}")
 
 
 def survey(adapter: Needs) -> list[tuple[Candidate, str | None]]:
