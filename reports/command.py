@@ -94,12 +94,14 @@ def export(
     ] = None,
 ) -> None:
     """Write a run for other tools: spreadsheets, data frames, papers, CI, trace viewers."""
-    from stagebench.reports.exports.write import write
+    from stagebench.reports.exports.write import CHARTS, browser, write
     from stagebench.suite.results.run_folder import RunFolder
 
     folder = RunFolder.open(run, None)
     for format_ in formats:
         say(str(write(folder, format_, output or _inside(run, "export"))))
+    if CHARTS in formats and not browser():
+        say("no PNGs: no browser is on PATH; apt-get install chromium, or name one by STAGEBENCH_CHROMIUM", err=True)
 
 
 def import_(

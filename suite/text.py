@@ -7,6 +7,7 @@ import difflib
 import re
 import shlex
 import shutil
+import sys
 import textwrap
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -67,6 +68,14 @@ def shown(value: object, most: int = 80) -> str:
 def cut(text: str, most: int = 80) -> str:
     """Cut a text for a message if it is long."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def installing(*what: str, python: str = sys.executable) -> str:
+    """Return the command that installs packages into a Python's environment; one that uv made has no pip."""
+    made = Path(python).parent.parent / "pyvenv.cfg"
+    by_uv = made.is_file() and "\nuv = " in made.read_text()
+    pip = ("uv", "pip", "install", "--python", python) if by_uv else (python, "-m", "pip", "install")
+    return shlex.join((*pip, *what))
 
 
 def counted(count: int, one: str, many: str = "") -> str:

@@ -1,8 +1,8 @@
 """Builds Horovod from its source for one engine, into the environment of the Python that runs this.
 
 There are no wheels: Horovod is compiled against the framework and the MPI of that environment; gloo is in the source.
-This takes about ten minutes of one core, and no time if Horovod is installed. Without a C++ compiler the environment
-is left as it is, with a message.
+This takes about ten minutes of one core, and no time if Horovod is installed. Without a C++ compiler, make or Python's
+header the environment is left as it is, with a message.
 Over PyTorch it is built for GPUs, too, exchanging by NCCL, if there are a PyTorch with CUDA, an nvcc of the same major
 version (CUDA_HOME's, the one on PATH, or wheels of this environment) and NCCL with its header (the wheel that such a
 PyTorch brings, or CUDA's folder). If such a PyTorch lacks one of them, the message names it.
@@ -71,11 +71,11 @@ def main(argv: List[str]) -> int:
         if show:
             report(engine, why_not)
         return 0
-    missing = [tool for tool in ("c++", "make") if shutil.which(tool) is None]
+    missing = absent(engine)
     if missing:
         sys.stderr.write(
             f"Horovod is skipped: it is compiled, and there is no {' and no '.join(missing)}; install them "
-            "(apt-get install g++ make) and run this again\n"
+            "(apt-get install g++ make python3-dev) and run this again\n"
         )
         return 0
     if show:
@@ -84,6 +84,13 @@ def main(argv: List[str]) -> int:
         sys.stderr.write(WITHOUT_NCCL.format(why_not))
     install(engine, over)
     return 0 if stands(engine, nccl=over is not None, aloud=True) else 1
+
+
+def absent(engine: str) -> List[str]:
+    """Return the missing programs, and for PyTorch's part the missing header of Python."""
+    header = os.path.join(sysconfig.get_paths()["include"], "Python.h")
+    found = [tool for tool in ("c++", "make") if shutil.which(tool) is None]
+    return found + [header] * (engine == "pytorch" and not os.path.exists(header))
 
 
 def install(engine: str, over: Optional[Gpus]) -> None:

@@ -88,7 +88,7 @@ class Horovod(Adapter):
         # A line for the shell, its comment too: there are no wheels.
         self.remedy = (
             f"stagebench env make {self.name}  # builds Horovod: about ten minutes, with g++ and make on PATH: "
-            "apt-get install g++ make"
+            "apt-get install g++ make python3-dev"
         )
 
     @property

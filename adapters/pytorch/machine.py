@@ -100,7 +100,7 @@ def cuda(setup: Setup) -> torch.device:
             remedy = "see whether nvidia-smi lists a device and its driver"
         else:
             built = "without CUDA"
-            remedy = "install a PyTorch that is built with it"
+            remedy = "make its environment anew, by stagebench env make, with --gpu"
         raise no_cuda(f"PyTorch {torch.__version__} is built {built}", remedy)
     own = own_gpus(setup)
     torch.cuda.set_device(own[0])

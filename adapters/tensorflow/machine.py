@@ -95,7 +95,7 @@ def cuda(setup: Setup) -> List[str]:
         if tf.test.is_built_with_cuda():
             built, remedy = "with CUDA", "see whether nvidia-smi lists a device and its driver"
         else:
-            built, remedy = "without CUDA", "take an environment with its build for GPUs (docs/install.md)"
+            built, remedy = "without CUDA", "make its environment anew: stagebench env make tensorflow --gpu"
         raise no_cuda(f"TensorFlow {tf.__version__} is built {built}", remedy)
     own = [found[number] for number in own_devices(setup, len(found))]
     tf.config.set_visible_devices(own, "GPU")

@@ -18,7 +18,7 @@ from stagebench.suite.api.functions import Place, opened, unfrozen
 from stagebench.suite.errors import RequestError
 from stagebench.suite.results.foreign import UNKNOWN
 from stagebench.suite.results.run_folder import RunFolder
-from stagebench.suite.text import markdown_table
+from stagebench.suite.text import installing, markdown_table
 from stagebench.suite.worker.homes import without_homes
 from stagebench.suite.worker.pass_kinds import MULTI_STREAM, SERVER, SINGLE_STREAM
 
@@ -263,7 +263,7 @@ def as_parquet(found: Sheet) -> bytes:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise RequestError("Parquet needs pyarrow: pip install 'stagebench[parquet]'; or export csv") from None
+        raise RequestError(f"Parquet needs pyarrow: {installing('stagebench[parquet]')}; or export csv") from None
     types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
     form = pyarrow.schema([(column.name, types[column.type]) for column in found.columns])
     stream = io.BytesIO()
@@ -276,7 +276,7 @@ def frame(run: RunFolder | Place) -> "pandas.DataFrame":
     try:
         import pandas
     except ImportError:
-        raise RequestError("a frame needs pandas: pip install 'stagebench[pandas]'") from None
+        raise RequestError(f"a frame needs pandas: {installing('stagebench[pandas]')}") from None
     found = unfrozen(sheet(opened(run)))
     types = {str: "string", int: "Int64", float: "float64", bool: "boolean"}
     lines = pandas.DataFrame(list(found.lines), columns=[column.name for column in found.columns])

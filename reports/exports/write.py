@@ -27,7 +27,7 @@ from stagebench.suite.errors import RequestError
 from stagebench.suite.files import file_name, scratch, write_whole
 from stagebench.suite.results.records import Record
 from stagebench.suite.results.run_folder import RunFolder
-from stagebench.suite.text import known
+from stagebench.suite.text import installing, known
 from stagebench.suite.worker.homes import without_homes
 from stagebench.suite.worker.messages import Pass
 from stagebench.suite.worker.pass_kinds import STAGED, TRAIN
@@ -175,7 +175,7 @@ def _curves(row: Row) -> Iterator[tuple[int, Scalars]]:
 
 
 def _missing(what: str, package: str) -> RequestError:
-    return RequestError(f"{what} needs its package: pip install 'stagebench[{package}]'; or export csv")
+    return RequestError(f"{what} needs its package: {installing(f'stagebench[{package}]')}; or export csv")
 
 
 def _seconds(moment: str) -> float:
@@ -261,20 +261,25 @@ def charts_of(folder: RunFolder) -> Iterator[tuple[str, Chart]]:
     yield from report.charts.items()
 
 
+def browser() -> str | None:
+    """Return the program that draws a chart's PNG; None if there is none."""
+    return os.environ.get("STAGEBENCH_CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
+
+
 def as_charts(folder: RunFolder, directory: Path) -> None:
     """Write NAME.svg of every chart, and NAME.png where there is a browser (STAGEBENCH_CHROMIUM may name one)."""
-    browser = os.environ.get("STAGEBENCH_CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
+    program = browser()
     for name, chart in charts_of(folder):
         path, text = (made(directory) / f"{name}.svg").resolve(), without_homes(chart.svg())
         write_whole(path, text)
-        if browser is None:
+        if program is None:
             continue
         width, height = (round(float(part)) for part in text.split('viewBox="0 0 ')[1].split('"')[0].split())
         with scratch() as place:
             root = ["--no-sandbox"] if os.geteuid() == 0 else []  # where a browser starts in no other way
             options = ["--headless=new", *root, "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={place}"]
             options += [f"--force-device-scale-factor={SCALE}", f"--window-size={width},{height}"]
-            command = [browser, *options, f"--screenshot={path.with_suffix('.png')}", path.as_uri()]
+            command = [program, *options, f"--screenshot={path.with_suffix('.png')}", path.as_uri()]
             # A browser that cannot draw it leaves none.
             subprocess.run(command, timeout=LIMIT, check=False, capture_output=True)
 

@@ -269,9 +269,10 @@ def _batches(printed: Printed, heading: str, line: int) -> dict[str, dict[str, s
     """Return the rows of the table of batch sizes by their first cells; RequestError if it is not there."""
     name = re.sub("throughput(-v\\d)?", "bs", printed.path.name)
     path = printed.path.with_name(name)
-    if name == printed.path.name or not path.is_file():
-        why = f"its batch sizes are in {path.name if name != printed.path.name else 'pytorch-train-bs-fp16.csv'}"
-        raise printed.refused(f"{why}, as Lambda publishes them; put both next to each other", line)
+    if name == printed.path.name:
+        raise printed.refused("its name has no `throughput`: import the one that has, in the same folder", line)
+    if not path.is_file():
+        raise printed.refused(f"its batch sizes are in {name}, as Lambda publishes them; put both in a folder", line)
     return {cells["name_gpu"]: cells for _, _, cells in _rows(printed_in(path), heading)}
 
 

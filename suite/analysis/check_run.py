@@ -162,7 +162,7 @@ def _check_measured(found: Checked) -> None:
         for why in wrong:
             found.blame(file, why)
         without["bundle"] += record.case.adapter not in codes
-        without["messages of its ranks"] += not attempt.is_dir()
+        without["messages of ranks"] += not attempt.is_dir()
     found.notes += [f"{count} of {found.records} records have no {what}" for what, count in without.items() if count]
 
 

@@ -1,5 +1,6 @@
 """The root command: its own commands, then those of plugins; those that are a few lines are here."""
 
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -23,18 +24,18 @@ from stagebench.suite.cli.show import show
 from stagebench.suite.cli.verify import verify
 from stagebench.suite.errors import RequestError
 from stagebench.suite.plugins import call, manager
-from stagebench.suite.text import chosen, command_line, counted
+from stagebench.suite.text import chosen, command_line, counted, installing
 
 MOST_PROBLEMS = 20  # lines about a run folder
 WIDE = {"max_content_width": 120}  # columns of help, where the terminal has them
 NEXT = """{folder} is an installable package of stubs, each of which says what to write. Go on with
 
   cd {there}
-  pip install -e '.[conformance]'   # next to stagebench; brings pytest and tox. `stagebench list adapters` shows {name}
+  {install}   # next to stagebench; brings pytest and tox. `stagebench list adapters` shows {name}
   stagebench env make {name:<14}# the framework's own environment: name its packages in environment.txt first
-  pytest                            # the conformance suite: green means that it is an adapter
+  {python} -m pytest   # the conformance suite: green means that it is an adapter
 
-README.md there names the order in which to write; docs/adapters.md of stagebench explains each step."""
+README.md there names the order in which to write; the documentation's 'Writing an adapter' explains each step."""
 
 
 class OfText(TyperGroup):
@@ -146,7 +147,7 @@ def export_network(
     try:
         from stagebench.suite.worker import onnx_network
     except ImportError:
-        raise RequestError("a network is written by onnx: pip install 'stagebench[onnx]'") from None
+        raise RequestError(f"a network is written by onnx: {installing('stagebench[onnx]')}") from None
     (name,) = [register(Path(network)).name] if is_path(network) else chosen("workload", [network], workloads())
     graph = graph_of(workloads()[name])
     try:
@@ -167,4 +168,5 @@ def new_adapter(
     from stagebench.suite.scaffold.write import write  # here: other commands need no templates
 
     folder = write(name, output)
-    say(NEXT.format(folder=folder, there=command_line(folder), name=name))
+    python, install = command_line(sys.executable), installing("-e", ".[conformance]")
+    say(NEXT.format(folder=folder, there=command_line(folder), name=name, python=python, install=install))

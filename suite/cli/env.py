@@ -15,6 +15,7 @@ Into = Annotated[
     Path | None,
     typer.Option(help="Another folder for them; a link leads to it from ~/.local/share/stagebench/envs."),
 ]
+Gpu = Annotated[bool, typer.Option("--gpu", help="Take the build for NVIDIA GPUs.")]
 
 group = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Make, list and remove frameworks' environments.")
 
@@ -23,7 +24,7 @@ group = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Make, lis
 def make_environments(
     names: Names,
     into: Into = None,
-    gpu: Annotated[bool, typer.Option("--gpu", help="Take the build for NVIDIA GPUs.")] = False,
+    gpu: Gpu = False,
     again: Annotated[bool, typer.Option("--again", help="Make anew what is there.")] = False,
     python: Annotated[str | None, typer.Option(help="The Python to make them with (default: one that fits).")] = None,
 ) -> None:
@@ -85,19 +86,20 @@ def works(name: str) -> bool:
 
 
 @group.command("list")
-def list_environments(as_json: Json = False) -> None:
-    """List what can be made, with what it takes, and what is made: sizes are measured then."""
+def list_environments(gpu: Gpu = False, as_json: Json = False) -> None:
+    """List what can be made, with what it takes, and what is made: its disk is measured."""
     from stagebench.suite.processes import environments
     from stagebench.suite.processes.interpreters import made_folder
 
     rows: list[Row] = []
-    for name, environment in environments.declared().items():
+    for name, environment in environments.declared(gpu).items():
         folder = made_folder() / name
         marker = environments.marker_of(folder)
         made = "no" if not folder.exists() else "unfinished"
         if marker:
-            gpu = environments.current(name, marker)
-            made = "of other pins" if gpu is None else "for GPUs" if gpu else "yes"
+            build = environments.current(name, marker)
+            made = "of other pins" if build is None else "for GPUs" if build else "yes"
+            environment = environments.declared(marker.gpu).get(name, environment)
         rows.append(
             {
                 "name": name,

@@ -68,7 +68,7 @@ def predict(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Any other key of a scenario, such as algorithm=tree or stages=4 (repeatable); see docs/predict.md.",
+            help="Any other key of a scenario, such as algorithm=tree or stages=4 (repeatable).",
         ),
     ] = None,
     trace: Annotated[

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 NOT_MADE = ("unsupported", "unavailable")  # outcomes of cases without a proof
-WHERE_TO_LOOK = "docs/adapters.md says where to look, docs/planted-mistakes.md lists the messages of known mistakes"
+WHERE_TO_LOOK = "the documentation helps: 'Writing an adapter' and 'Mistakes that a proof finds', which lists messages"
 COLUMNS = ("case", "verdict", "worst tensor", "error", "allowed", "identity")
 
 

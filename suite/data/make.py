@@ -18,6 +18,7 @@ from PIL import Image
 from stagebench.suite.data.sets import LOCK, Marker, Recipe, making, marker_file, marker_of
 from stagebench.suite.errors import RequestError, StoreError, Unavailable
 from stagebench.suite.files import write_whole
+from stagebench.suite.text import installing
 from stagebench.suite.worker.typed_json import store
 
 QUALITY = 97
@@ -167,6 +168,6 @@ def _sklearn() -> ModuleType:
     except ImportError as error:
         raise Unavailable(
             "making data sets needs scikit-learn, which ships the photographs and digits; "
-            "install it: pip install 'stagebench[data]'"
+            f"install it: {installing('stagebench[data]')}"
         ) from error
     return datasets  # type: ignore[no-any-return]

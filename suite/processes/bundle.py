@@ -22,6 +22,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
+from stagebench.suite import __version__
 from stagebench.suite.contracts.adapter import Adapter
 from stagebench.suite.contracts.launcher import LIMITED
 from stagebench.suite.contracts.model_server import ModelServer
@@ -172,6 +173,11 @@ def check_same(adapter: Adapter | ModelServer, folder: Path, now: dict[str, str]
                 written = json.loads(about.read_text())["digest"]
         if written == combined(now):
             raise RequestError(f"the bundle {folder} is damaged: {changed[0]} differs; remove it: it is written again")
+        if "suite/__init__.py" in changed:  # it holds the version
+            raise RequestError(
+                f"another stagebench than {__version__} began the run of {folder} (run.json names it); "
+                "go on with that version, or name a new folder with -o"
+            )
         shown = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
         raise RequestError(
             f"the code of the adapter {adapter.name!r} is not what the run began with: {shown} differ from {folder}; "

@@ -30,7 +30,7 @@ from stagebench.suite.files import expanded, free, locked, real, write_whole
 from stagebench.suite.plugins import adapters, launchers, model_servers
 from stagebench.suite.processes.interpreters import MADE, Probe, examine, made_folder
 from stagebench.suite.processes.query import inherited
-from stagebench.suite.text import chosen
+from stagebench.suite.text import chosen, installing
 from stagebench.suite.worker.typed_json import from_json
 
 HEAD = re.compile(r"^# /// environment\n((?:#.*\n)+?)# ///$", re.MULTILINE)
@@ -196,7 +196,7 @@ def order(name: str, into: Path | None = None, gpu: bool = False, python: str | 
         if not uv:
             raise Unavailable(
                 f"{name}: from its usual index pip would fetch the build for CUDA, gigabytes",
-                "install uv (`pip install uv`), which knows where that for CPUs is, name it with PIP_FIND_LINKS "
+                f"install uv (`{installing('uv')}`), which knows where that for CPUs is, name it with PIP_FIND_LINKS "
                 "or PIP_EXTRA_INDEX_URL, or take the build for GPUs with --gpu",
             )
         options = ("--torch-backend", "cpu")

@@ -138,9 +138,8 @@ def find(adapter: Needs, settings: Mapping[str, str] | None = None) -> Interpret
             )
         tried.append(f"{candidate.origin} ({candidate.path}) {answer}")
     where = ("; ".join(tried) or "there was nowhere to look") + not_handed_on(adapter.requires)
-    raise Unavailable(
-        f"{adapter.name}: no interpreter has {' and '.join(('NumPy', *adapter.requires))}: {where}. {remedy(adapter)}"
-    )
+    needed = ("NumPy", *(name for name in adapter.requires if name != "numpy"))
+    raise Unavailable(f"{adapter.name}: no interpreter has {' and '.join(needed)}: {where}. {remedy(adapter)}")
 
 
 def not_handed_on(names: Iterable[str]) -> str:

@@ -336,6 +336,9 @@ def test_a_table_without_its_batch_sizes_and_a_log_without_its_devices_are_refus
     shutil.copy(PRINTED / LAMBDA, tmp_path)
     with raising(RequestError, tmp_path / LAMBDA, 2, "pytorch-train-bs-fp16.csv"):
         read(tmp_path / LAMBDA, None)
+    sizes = PRINTED / "pytorch-train-bs-fp16.csv"
+    with raising(RequestError, sizes, "throughput"):
+        read(sizes, None)
     log = (PRINTED / "mlperf_resnet.txt").read_text()
     path = tmp_path / "log.txt"
     path.write_text(log.replace("d_batch_size", "batch"))

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from stagebench.reports.command import export
 from stagebench.reports.exports.write import FOLDERS, charts_of, write
 from stagebench.suite.analysis.latency import bound
 from stagebench.suite.analysis.rows import Row
@@ -205,10 +206,12 @@ def test_the_charts_of_all_pages_are_found_by_name(tmp_path: Path) -> None:
     assert any(name.startswith("speeds-alexnet-1-device-batch-8-tuned") for name in found)
 
 
-def test_every_chart_is_a_picture_without_a_browser(folder, tmp_path, monkeypatch):
+def test_every_chart_is_a_picture_without_a_browser(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("STAGEBENCH_CHROMIUM", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    path = write(folder, "charts", tmp_path)
+    export(folder.path, ["charts"], tmp_path)
+    assert "STAGEBENCH_CHROMIUM" in capsys.readouterr().err
+    path = tmp_path / "charts"
     assert {each.suffix for each in path.iterdir()} == {".svg"}
     for each in path.iterdir():
         assert ElementTree.parse(each).getroot().tag.endswith("svg")

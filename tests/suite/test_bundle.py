@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stagebench.suite import plugins
+from stagebench.suite import __version__, plugins
 from stagebench.suite.contracts.adapter import Adapter
 from stagebench.suite.errors import RequestError, StoreError
 from stagebench.suite.processes import bundle
@@ -108,6 +108,9 @@ def test_changed_code_wants_another_run_folder(vendor, tmp_path, about):
     if about == "torn":
         (there / "bundle.json").write_text("{")
     with raising(RequestError, "lower.py", "vendor"):
+        bundle.write(vendor, tmp_path / "vendor")
+    (there / "suite" / "__init__.py").write_text('__version__ = "0.0.1"\n')
+    with raising(RequestError, __version__, there):
         bundle.write(vendor, tmp_path / "vendor")
 
 

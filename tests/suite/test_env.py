@@ -1,6 +1,8 @@
 """`stagebench env` and `stagebench quickstart`: real environments of a package of the test's own, without an index."""
 
 import json
+import shlex
+import subprocess
 import sys
 import zipfile
 
@@ -9,6 +11,7 @@ import pytest
 from stagebench.suite.cli import quickstart
 from stagebench.suite.errors import RequestError, Unavailable
 from stagebench.suite.processes import environments, interpreters
+from stagebench.suite.text import installing
 from tests.support.errors import raising
 
 HEAD = '# /// environment\n# python = "3.11-3.14"\n# disk_mb = 20\n# download_mb = 1\n# ///\n'
@@ -27,7 +30,9 @@ def alpha(toys, tmp_path, monkeypatch):
     (tmp_path / "build.py").write_text("import sys\nopen(sys.prefix + '/built', 'w').write(sys.argv[1])\n")
     (package / "alpha.txt").write_text(BUILT + "# The framework.\nno_such_framework==1.0\n-r more.txt\n")
     (package / "more.txt").write_text("numpy==1.0\n")
-    (package / "alpha-gpu.txt").write_text(HEAD.replace("20", "40") + "no_such_framework==1.0\nnumpy==1.0\n")
+    (package / "alpha-gpu.txt").write_text(
+        HEAD.replace("20", "40").replace("= 1", "= 3") + "no_such_framework==1.0\nnumpy==1.0\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     for name, value in {
         "XDG_DATA_HOME": str(home),
@@ -151,8 +156,13 @@ def test_a_clone_s_tox_environment_comes_first(alpha, toys, tmp_path):
     assert origins == ["tox environment alpha", "stagebench env make alpha", "the running interpreter"]
 
 
-def test_the_build_for_gpus_is_a_file_of_its_own(alpha):
+def test_the_build_for_gpus_is_a_file_of_its_own(alpha, stagebench):
     assert environments.order("alpha", gpu=True).environment.head.disk_mb == 40
+    assert listed(stagebench)["download MB"] == 1
+    folder().mkdir(parents=True)
+    marker = environments.Marker("1.0", "3.11.7", environments.pins(alpha / "alpha-gpu.txt"), gpu=True)
+    (folder() / interpreters.MADE).write_text(json.dumps(marker._asdict()))
+    assert (listed(stagebench)["made"], listed(stagebench)["download MB"]) == ("for GPUs", 3)
     (alpha / "alpha-gpu.txt").unlink()
     with raising(RequestError, "alpha"):
         environments.order("alpha", gpu=True)
@@ -215,6 +225,10 @@ def test_uv_finds_what_pip_was_told(monkeypatch):
     found = environments.variables()
     assert found["UV_FIND_LINKS"] == "/a,/b"
     assert "PYTHONPATH" not in found
+
+
+def test_the_command_that_installs_into_this_python_is_here():
+    subprocess.run(shlex.split(installing("--help")), check=True, capture_output=True)
 
 
 @pytest.mark.parametrize("name", ["nosuch", "../alpha", "."])

@@ -62,7 +62,7 @@ def test_the_command_says_what_comes_next(tmp_path):
     done = CliRunner().invoke(build(), ["new-adapter", "lumen", "-o", str(tmp_path / "new")])
     assert done.exit_code == 0, done.output
     assert (tmp_path / "new" / "stagebench-lumen" / "pyproject.toml").is_file()
-    for words in ("pip install -e", "stagebench env make lumen", "pytest"):
+    for words in ("pip install", "-e '.[conformance]'", "stagebench env make lumen", "pytest"):
         assert words in done.output
 
 

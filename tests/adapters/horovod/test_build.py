@@ -30,6 +30,11 @@ def test_another_engine_is_skipped_without_a_compiler_and_fails_with_one(monkeyp
     assert build.main(["--show", OTHER]) == 1
 
 
+def test_pytorch_s_part_needs_python_s_header(monkeypatch, tmp_path):
+    monkeypatch.setattr(build.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    assert [build.absent(engine) for engine in ("mxnet", "pytorch")] == [[], [str(tmp_path / "Python.h")]]
+
+
 @pytest.mark.parametrize("asked", [[], ["--show"], ["jax"], ["--show", "jax"], ["mxnet", "pytorch"]])
 def test_an_engine_that_it_does_not_have_is_refused(asked, capsys):
     assert build.main(asked) == 2
