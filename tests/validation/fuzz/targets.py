@@ -201,8 +201,8 @@ FOLDERS = (b"a", b"b", b"train", b"val", b"Test", b"n01", b"images", b".git", b"
            b".ipynb_checkpoints", b"$RECYCLE.BIN", b"System Volume Information", b"r\xe9sum\xe9", "\u00e9".encode(),
            b"a\nb", b"-o", b" ", b"\x1b[31m")  # fmt: skip
 FILES = (b"1.jpg", b"2.JPEG", b"3.png", b"4.webp", b"5.bmp", b"6.tif", b"7.gif", b"8.heic", b"9.ppm", b"._1.jpg",
-         b".DS_Store", b"Thumbs.db", b"desktop.ini", b"notes.txt", b"r\xe9.jpg", "\u00e9.jpg".encode(), b"a\tb.png", b"",
-         b"x.jpg/y")  # fmt: skip
+         b".DS_Store", b"Thumbs.db", b"desktop.ini", b"notes.txt", b"r\xe9.jpg", "\u00e9.jpg".encode(), b"a\tb.png",
+         b"", b"x.jpg/y")  # fmt: skip
 
 
 def read_folder(content: bytes, folder: Path) -> None:
