@@ -106,7 +106,7 @@ def _placement(printed: Printed, run: Run) -> Placement:
     """Return the hosts and ranks; RequestError for one rank, and for hosts of different numbers of ranks."""
     if len(run.ranks) < 2:
         why = "one rank exchanges with nobody; of several processes, nccl-tests was built without MPI"
-        raise printed.refused(f"{why}: build it with MPI=1 and run it again", run.line)
+        raise printed.refused(f"{why}; build it with MPI=1 and run it again", run.line)
     each = Counter(run.ranks)
     if len(set(each.values())) > 1:
         why = f"its hosts have {', '.join(map(str, each.values()))} ranks, and stagebench has no such placement"

@@ -20,7 +20,7 @@ from stagebench.suite.worker.pass_kinds import NATIVE
 
 LARGEST = 1 << 26  # bytes of an output; more was printed by something else
 LONGEST = 4096  # characters of a line that can be a result's
-COLOURS = r"\x1b\[[0-9;]*m"
+COLOURS = r"\x1b\[[0-9;]*[A-Za-z]"  # and GitLab's codes that erase a line
 NUMBER = r"\d+(?:\.\d*)?(?:[eE][+-]?\d+)?"
 
 

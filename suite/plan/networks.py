@@ -164,7 +164,8 @@ def _from_python(file: Path) -> dict[str, Any]:
     graph = made.graph if isinstance(made, Builder) else made
     if not isinstance(graph, Graph):
         what = "no function network() and no variable graph" if graph is None else f"a {type(graph).__name__}"
-        raise RequestError(f"{file} defines {what}; return the Builder or its graph from a function network()")
+        remedy = f"return the Builder of {Builder.__module__} or its graph from a function network()"
+        raise RequestError(f"{file} defines {what}; {remedy}")
     return {"graph": graph, **{name: content[name] for name in OPTIONAL if name in content}}
 
 

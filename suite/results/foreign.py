@@ -104,7 +104,9 @@ def write(results: Sequence[Speed | Exchange], path: Path, command: tuple[str, .
     speeds = tuple(one for one in results if isinstance(one, Speed))
     exchanges = tuple(one for one in results if isinstance(one, Exchange))
     if speeds and exchanges:
-        raise RequestError("training speeds and communication are different runs; import each into a folder of its own")
+        speed, exchange = (f"{one.origin.file}, line {one.origin.line}," for one in (speeds[0], exchanges[0]))
+        why = f"{speed} has a training's speed, {exchange} communication, which are different runs"
+        raise RequestError(f"{why}; import each, from a file of its own, into a folder of its own")
     kind, created = TRAINING if speeds else COMM, datetime.now(UTC).isoformat(timespec="seconds")
     about = About(kind=f"foreign {kind}", id=uuid4().hex, stagebench=__version__, created=created, command=command)
     folder = RunFolder(path)

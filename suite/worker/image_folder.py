@@ -66,6 +66,9 @@ def escaped(name: str) -> str:
 def listed(path: str) -> Images:
     """Return the classes and images of a folder; ValueError for another layout names the folder to give."""
     names = sorted(os.listdir(path))
+    for name in names:
+        if not of_a_system(name):
+            _refuse_lost(f"{path}/{name}")
     folders = [name for name in names if os.path.isdir(f"{path}/{name}")]
     left_out = [f"{name}/" for name in folders if of_a_system(name)]
     left_out += [
@@ -114,6 +117,16 @@ def refuse_odd_name(path: str) -> None:
         os.fsencode(path).decode("utf-8")
     except UnicodeDecodeError:
         raise ValueError(f"the name of {escaped(path)} is no UTF-8 text; rename it (convmv renames many)")
+
+
+def _refuse_lost(path: str) -> None:
+    """Raise ValueError for a link to nothing: it may be a class on a disk that is not there, and labels would shift."""
+    try:
+        os.stat(path)
+    except OSError as error:
+        raise ValueError(
+            f"{escaped(path)}: {error.strerror}; fix the link or its permissions, or move it out of the set"
+        )
 
 
 def _refuse_pipe(entry: "os.DirEntry[str]") -> None:

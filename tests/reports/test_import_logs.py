@@ -152,6 +152,7 @@ PREFIXES = st.sampled_from(
         "\x1b[32m",
     ]
 )
+ENDS = st.sampled_from(["", "\r", "\x1b[0m", "\x1b[K"])  # Windows, a terminal's colours, GitLab
 TIMES = st.one_of(
     st.floats(0.01, 9999.99).map(lambda value: f"{value:.2f}"),
     st.integers(100_000, 9_999_999).map(str),
@@ -205,11 +206,13 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_joined_and_prefixed_logs_give_what_each_gives_by_itself(path: Path, logs: st.SearchStrategy[Log]) -> None:
     @settings(max_examples=150, deadline=None)
-    @given(st.lists(st.tuples(CRASHED, logs, PREFIXES), min_size=1, max_size=5), CRASHED)
-    def holds(parts: list[tuple[str, Log, str]], last: str) -> None:
-        lines = [f"{prefix}{line}" for before, log, prefix in parts for line in (before + log.text).splitlines()]
+    @given(st.lists(st.tuples(CRASHED, logs, PREFIXES, ENDS), min_size=1, max_size=5), CRASHED)
+    def holds(parts: list[tuple[str, Log, str, str]], last: str) -> None:
+        lines = [
+            f"{prefix}{line}{end}" for before, log, prefix, end in parts for line in (before + log.text).splitlines()
+        ]
         path.write_text("\n".join([*lines, *last.splitlines()]))
-        wanted = sorted(result for _, log, _ in parts for result in log.results)
+        wanted = sorted(result for _, log, *_ in parts for result in log.results)
         if not wanted:
             with pytest.raises(RequestError, match=r"no operation that|numbers of type|only (trainings|runs)"):
                 read(path, None)
@@ -218,7 +221,7 @@ def test_joined_and_prefixed_logs_give_what_each_gives_by_itself(path: Path, log
         told = sorted(values(found.results))
         assert [label for label, _ in told] == [label for label, _ in wanted]
         assert [value for _, value in told] == pytest.approx([value for _, value in wanted])
-        assert len(found.skipped) == sum(log.skipped for _, log, _ in parts)
+        assert len(found.skipped) == sum(log.skipped for _, log, *_ in parts)
         text = path.read_text().split("\n")
         for one in found.results:
             if one.origin.program == "MLPerf training":

@@ -145,5 +145,5 @@ def test_a_broken_file_is_a_problem_of_the_plan_at_its_line_the_only_one_where_i
         resolve(plan, toys.adapters, toys.launchers, plugins.workloads())
     assert str(caught.value) == (
         f"the plan has one problem; nothing was started\n{plan.file}:5: {network} defines a int; "
-        "return the Builder or its graph from a function network()"
+        "return the Builder of stagebench.workloads.build or its graph from a function network()"
     )

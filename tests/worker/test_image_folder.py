@@ -75,6 +75,14 @@ def test_a_name_that_is_no_text_is_refused_with_its_codes(tmp_path, name, shown)
     assert str(refused.value).encode("utf-8").count(b"\n") == 0
 
 
+@pytest.mark.parametrize("target", ["/nowhere/dog", "dog"])
+def test_a_class_that_is_a_link_to_nothing_is_refused(tmp_path, target):
+    folder = fill(tmp_path, *TWO)
+    os.symlink(target, os.path.join(folder, "dog"))
+    with raising(ValueError, "%s/dog" % folder):
+        listed(folder)
+
+
 def test_every_format_that_is_read_is_an_image_and_every_system_name_is_known_in_any_case(tmp_path):
     images = tuple("c/1" + suffix.upper() for suffix in IMAGE_SUFFIXES)
     found = listed(fill(tmp_path, *TWO + images, *(name.upper() + "/1.jpg" for name in SYSTEM_NAMES)))

@@ -144,10 +144,13 @@ def turned() -> bytes:
     return image("JPEG", exif=exif.tobytes())
 
 
+FRAMES: dict[str, Any] = {"save_all": True, "append_images": [Image.new("RGB", (40, 36))]}  # of an animation
 IMAGES = (
     image("JPEG"), turned(), image("JPEG", "L"), image("JPEG", "CMYK"), image("JPEG", progressive=True),
     image("PNG"), image("PNG", "P"), image("PNG", "RGBA"), image("PNG", "LA"), image("PNG", "I;16"),
     image("PNG", "1"), image("GIF", "P"), image("BMP"), image("TIFF"), image("PPM"), image("WEBP"),
+    image("TIFF", "CMYK"), image("TIFF", "I;16"), image("WEBP", "RGBA", lossless=True), image("PNG", size=(1, 1)),
+    *(image(form, **FRAMES) for form in ("GIF", "WEBP", "PNG", "TIFF")),
 )  # fmt: skip
 
 

@@ -198,10 +198,11 @@ def read_image(content: bytes, folder: Path) -> None:
 
 # What a path in a set has: folders of persons, of programs and systems; files of every format, and of none.
 FOLDERS = (b"a", b"b", b"train", b"val", b"Test", b"n01", b"images", b".git", b"@eaDir", b"lost+found", b"__MACOSX",
-           b".ipynb_checkpoints", b"r\xe9sum\xe9", "\u00e9".encode(), b"a\nb", b"-o", b" ", b"\x1b[31m")  # fmt: skip
+           b".ipynb_checkpoints", b"$RECYCLE.BIN", b"System Volume Information", b"r\xe9sum\xe9", "\u00e9".encode(),
+           b"a\nb", b"-o", b" ", b"\x1b[31m")  # fmt: skip
 FILES = (b"1.jpg", b"2.JPEG", b"3.png", b"4.webp", b"5.bmp", b"6.tif", b"7.gif", b"8.heic", b"9.ppm", b"._1.jpg",
-         b".DS_Store", b"Thumbs.db", b"notes.txt", b"r\xe9.jpg", "\u00e9.jpg".encode(), b"a\tb.png", b"",
-         b"x.jpg/y")  # fmt: skip
+         b".DS_Store", b"Thumbs.db", b"desktop.ini", b"notes.txt", b"r\xe9.jpg", "\u00e9.jpg".encode(), b"a\tb.png",
+         b"", b"x.jpg/y")  # fmt: skip
 
 
 def read_folder(content: bytes, folder: Path) -> None:
@@ -239,8 +240,13 @@ def trees(draw: Any) -> bytes:
 # --- networks, layers, what other programs printed -----------------------------------
 
 GRAPHS = [json.dumps(by_name()[name].graph().to_dict()).encode() for name in SMALL]
-LOGS = [path.read_bytes() for path in sorted((FIXTURES / "foreign").iterdir()) if path.suffix in (".txt", ".log")]
+LOGS = [  # after the command, which nccl-tests' own output need not name
+    f"./{path.stem}\n".encode() + path.read_bytes()
+    for path in sorted((FIXTURES / "foreign").iterdir())
+    if path.suffix in (".txt", ".log")
+]
 PREFIXES = ("", "", "[1,0]<stdout>:", "12: ", "2026-07-09T10:00:00.1234567Z ", "worker-0  | ", "\x1b[32m")
+ENDS = ("\n", "\n", "\r\n", "\x1b[0m\n", "\x1b[K\n")
 
 
 def read_network(content: bytes, folder: Path) -> None:
@@ -270,8 +276,9 @@ def read_log(content: bytes, folder: Path) -> None:
 @st.composite
 def printed(draw: Any) -> bytes:
     """Up to three logs, joined and prefixed, with a few numbers replaced, lines doubled, and bytes broken."""
-    logs = draw(st.lists(st.tuples(st.sampled_from(PREFIXES), st.sampled_from(LOGS)), min_size=1, max_size=3))
-    lines_ = [before + line for before, log in logs for line in log.decode().splitlines(keepends=True)]
+    kinds = st.tuples(st.sampled_from(PREFIXES), st.sampled_from(LOGS), st.sampled_from(ENDS))
+    logs = draw(st.lists(kinds, min_size=1, max_size=3))
+    lines_ = [before + line + end for before, log, end in logs for line in log.decode().splitlines()]
     odd = st.sampled_from(["0", "-1", "1e999", "nan", "9" * 400, "", "1,5", "\u0661", "x", "1e-320", "-0.0"])
     for _ in range(draw(st.integers(0, 4))):
         at = draw(st.integers(0, len(lines_) - 1))
