@@ -27,7 +27,7 @@ TIMED = 10  # full batches that tell the capacity
 LONGEST_S = 300.0  # of all tries
 HOPELESS = 5.0  # times the bound: a queue whose oldest query waits so long has more to do than it can
 KEPT = 256 << 20  # bytes of the first answers of a try, which are compared after it
-WATCHED_S = 0.02  # before an arrival: whoever sleeps for less may get its core back milliseconds late
+WATCHED_S = 0.02  # before an arrival: a process that sleeps for less may get its core back milliseconds late
 OFF = 1e-4, 5e-2  # a wrong answer is further from the usual one, relative to its norm: in float32 or float64, else
 
 
