@@ -4,13 +4,14 @@ An asynchronous strategy is proven on one device: see `stagebench.suite.proofs.m
 """
 
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import product
 from typing import Any
 
 from stagebench.suite.contracts import knobs
 from stagebench.suite.contracts.adapter import Adapter, Strategy
 from stagebench.suite.contracts.case import OPTIMISERS, Case, Placement, optimiser_settings, rate_of_proof
-from stagebench.suite.contracts.launcher import usual
+from stagebench.suite.contracts.launcher import usual as usual_launcher
 from stagebench.suite.errors import RequestError
 from stagebench.suite.plan.checks import refusal
 from stagebench.suite.plugin_errors import ask
@@ -20,6 +21,7 @@ from stagebench.suite.text import chosen, known
 from stagebench.suite.worker.case_parts import Schedule
 from stagebench.suite.worker.pass_kinds import USUAL, USUAL_LOADS
 from stagebench.workloads.catalogue import Workload
+from stagebench.workloads.graph import Graph
 
 
 @dataclass(frozen=True)
@@ -46,19 +48,20 @@ def cases_to_verify(wanted: Wanted) -> list[tuple[Case, str | None]]:
     RequestError for an unknown name, or a selection without any case.
     """
     # The oracle is proven against finite differences by its own tests, not against itself.
-    names = chosen("adapter", wanted.adapters, [name for name, each in adapters().items() if not each.oracle])
-    usual = [name for name, each in workloads().items() if not each.large]
-    networks = chosen("workload", wanted.workloads or usual, workloads())
-    proven = [adapters()[name] for name in names]
+    every, offered, ways = adapters(), workloads(), launchers()
+    names = chosen("adapter", wanted.adapters, [name for name, each in every.items() if not each.oracle])
+    usual = [name for name, each in offered.items() if not each.large]
+    networks = {name: offered[name] for name in chosen("workload", wanted.workloads or usual, offered)}
+    proven = [every[name] for name in names]
     chosen("tuning", wanted.tunings, sorted({tuning for each in proven for tuning in each.capabilities.tunings}))
-    precisions = {each for adapter in adapters().values() for each in adapter.capabilities.all_precisions()}
+    precisions = {each for adapter in every.values() for each in adapter.capabilities.all_precisions()}
     chosen("precision", wanted.precisions, sorted(precisions))
     chosen("optimiser", [wanted.optimiser], OPTIMISERS)
     _check_knobs(wanted.knobs, proven)
     found = [
-        (case, refusal(each, each.capabilities, case, workloads()[workload].graph(), launchers()))
+        (case, refusal(each, each.capabilities, case, _graph(workload), ways))
         for each in proven
-        for workload in networks
+        for workload in networks.values()
         for strategy, tuning, precision in product(
             each.capabilities.strategies,
             each.capabilities.tunings,
@@ -66,7 +69,9 @@ def cases_to_verify(wanted: Wanted) -> list[tuple[Case, str | None]]:
         )
         if (not wanted.strategies or strategy.name in wanted.strategies)
         if (not wanted.tunings or tuning in wanted.tunings)
-        for case in [_case(each, workloads()[workload], strategy, tuning, wanted).on(precision=precision)]
+        for case in [
+            _case(each, workload, strategy, tuning, usual_launcher(strategy, ways), wanted).on(precision=precision)
+        ]
     ]
     if not found:
         raise RequestError(
@@ -83,18 +88,26 @@ def for_every_network(cases: list[tuple[Case, str | None]]) -> list[tuple[Case, 
     strategy that cannot have a probe is refused it, with the reason.
     """
     found: dict[tuple[str, ...], tuple[Case, str | None]] = {}
+    every, offered, ways = adapters(), workloads(), launchers()
+    probes = {name: probes_of(_graph(offered[name])) for name in {case.workload for case, _ in cases}}
     for case, refused in cases:
         if refused is not None:
             continue
-        adapter, named = adapters()[case.adapter], (case.adapter, case.strategy, case.tuning)
+        adapter, named = every[case.adapter], (case.adapter, case.strategy, case.tuning)
         usual = case.on(precision=adapter.capabilities.usual_precision(case.placement.device))
-        for probe in probes_of(workloads()[case.workload].graph()):
+        for probe in probes[case.workload]:
             proven = probed(usual, adapter, probe)
-            why = refusal(adapter, adapter.capabilities, proven, probe.graph(), launchers())
+            why = refusal(adapter, adapter.capabilities, proven, _graph(probe), ways)
             found.setdefault((*named, probe.name), (proven, why))
         if not case.infers:  # it has no dropout, and no step
             found.setdefault((*named, BEHAVIOUR.name), (usual.on(workload=BEHAVIOUR.name, graph_digest=""), None))
     return list(found.values())
+
+
+@cache
+def _graph(workload: Workload) -> Graph:
+    """Return a workload's graph, built once: a ResNet takes milliseconds, and hundreds of cases ask."""
+    return workload.graph()
 
 
 def _check_knobs(asked: dict[str, Any], chosen: list[Adapter]) -> None:
@@ -112,10 +125,9 @@ def _check_knobs(asked: dict[str, Any], chosen: list[Adapter]) -> None:
             raise RequestError(f"the knob {name} {problems[0]}")
 
 
-def _case(adapter: Adapter, workload: Workload, strategy: Strategy, tuning: str, wanted: Wanted) -> Case:
+def _case(adapter: Adapter, workload: Workload, strategy: Strategy, tuning: str, launcher: str, wanted: Wanted) -> Case:
     ranks = wanted.devices if strategy.distributed and strategy.synchronous else 1
     driven = wanted.devices if strategy.several_devices and strategy.synchronous and ranks == 1 else 1
-    launcher = usual(strategy, launchers())
     placement = Placement(1, ranks, wanted.device, driven, wanted.threads, launcher)
     case = Case(
         adapter=adapter.name,
@@ -129,7 +141,7 @@ def _case(adapter: Adapter, workload: Workload, strategy: Strategy, tuning: str,
         schedule=Schedule(warmup_epochs=1.0) if wanted.changing_rate else Schedule(),
         knobs=knobs.values(adapter.capabilities.knobs, wanted.knobs),
         passes=USUAL_LOADS if strategy.infers else USUAL,
-        graph_digest=workload.graph().digest,
+        graph_digest=_graph(workload).digest,
     )
     # The proof's own batch, which divides into microbatches: another one might be refused.
     whole = workload.proof_batch + -workload.proof_batch % ask(adapter, "microbatches", case)
