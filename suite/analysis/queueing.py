@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
 
-QUERIES = 6_000  # of a simulation, at least
+QUERIES = 20_000  # of a simulation, at least
 
 
 class Station(NamedTuple):
