@@ -31,6 +31,7 @@ from stagebench.suite.plugins import adapters, launchers, model_servers
 from stagebench.suite.processes.interpreters import MADE, Probe, examine, made_folder
 from stagebench.suite.processes.query import inherited
 from stagebench.suite.text import chosen, installing
+from stagebench.suite.worker.guard import guarded
 from stagebench.suite.worker.typed_json import from_json
 
 HEAD = re.compile(r"^# /// environment\n((?:#.*\n)+?)# ///$", re.MULTILINE)
@@ -352,10 +353,12 @@ def _install(asked: Order, requirements: list[str]) -> None:
         program, *arguments = head.then
         steps += [[str(python), str(asked.environment.file.parent / program), *arguments]]
     for step in steps:
+        running = subprocess.Popen(guarded(step, patience=2.0, left=0.0), env=variables())
         try:
-            code = subprocess.run(step, env=variables(), check=False).returncode
-        except OSError as error:
-            raise StagebenchError(f"{step[0]} cannot be started: {error.strerror or error}") from error
+            code = running.wait()
+        finally:
+            running.terminate()  # after Ctrl-C the guard ends pip, and every compiler that it has started
+            running.wait()
         if code != 0:
             words = " ".join(step[:4])
             raise StagebenchError(

@@ -1,10 +1,14 @@
 """`stagebench env` and `stagebench quickstart`: real environments of a package of the test's own, without an index."""
 
 import json
+import os
 import shlex
+import signal
 import subprocess
 import sys
+import threading
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +17,7 @@ from stagebench.suite.errors import RequestError, Unavailable
 from stagebench.suite.processes import environments, interpreters
 from stagebench.suite.text import installing
 from tests.support.errors import raising
+from tests.support.started import wait_until
 
 HEAD = '# /// environment\n# python = "3.11-3.14"\n# disk_mb = 20\n# download_mb = 1\n# ///\n'
 BUILT = HEAD.replace("# ///\n", '# then = ["../build.py", "alpha"]\n# ///\n')
@@ -136,6 +141,27 @@ def test_nothing_is_left_of_one_that_cannot_be_made_and_one_that_was_there_stays
     assert listed(stagebench)["made"] == ("of other pins" if before else "no")
     assert bool(environments.marker_of(folder())) == before
     assert [each.name for each in folder().parent.iterdir() if each.is_dir()] == ["alpha"] * before
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_the_compilers_that_an_installation_has_started(alpha, tmp_path):
+    pid = tmp_path / "pid"
+    (tmp_path / "build.py").write_text(
+        "import subprocess, sys\n"
+        "compiler = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        f"open({str(pid)!r}, 'w').write(str(compiler.pid))\n"
+        "compiler.wait()\n"
+    )
+
+    def interrupt():
+        wait_until(lambda: pid.exists() and pid.read_text())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        environments.make(environments.order("alpha"))
+    assert not Path("/proc", pid.read_text()).exists()
+    assert not folder().exists()
 
 
 def test_one_that_was_interrupted_is_not_found(alpha, toys, stagebench):
