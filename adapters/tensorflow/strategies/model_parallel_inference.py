@@ -40,7 +40,7 @@ class StagedPredictor(TensorFlowPredictor):
         def answer(inputs: Inputs) -> Tensor:
             samples = inputs.shape[0]
             count = min(pieces, samples)
-            microbatches = tf.split(inputs, [(samples + at) // count for at in range(count)])
+            microbatches = tf.split(self._arranged(inputs), [(samples + at) // count for at in range(count)])
             return tf.concat([through(parts, each)[-1] for each in microbatches], 0)
 
         self._answer = compiled(answer)
