@@ -39,7 +39,7 @@ ALWAYS: Shown = {
     "serving": {
         "inference.html": (
             "keeps its bound up to, queries/s",
-            "model is off: p50 by",
+            "the model is off by",
             "which batch and delay",
             "Where the time of a query goes",
             " 0 of ",
