@@ -59,3 +59,15 @@ def test_fused_layers_answer_as_single_ones_do(name, layout):
     predictor.close()
     for ours, theirs in zip(*found, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_a_sum_overwrites_an_addend_that_nothing_else_reads():
+    predictor = TorchPredictor(setup(strategy="inference", tuning="tuned", batch=4, knobs={"compile": False}))
+    predictor.start()
+    overwriting = set()
+    for name, graph in GRAPHS.items():
+        predictor.load(graph, tensors_of(graph, weights.for_proof(graph)))
+        operations = [operation for operation, *_ in predictor._run.__self__.program]
+        overwriting |= {name for each in operations if isinstance(each, Fused) and each.run_into_addend}
+    predictor.close()
+    assert overwriting == {"a sum of two convolutions", "two blocks"}
