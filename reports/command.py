@@ -145,15 +145,14 @@ def publish(
     ] = False,
 ) -> None:
     """Write the site of all whole runs of a folder, one a system or one a run; exit code 1: a run was left out."""
-    from stagebench.reports.site.many import publish as written
-    from stagebench.reports.site.many import template_of, workflow_of
+    from stagebench.reports.site import many
 
     if template:
-        for file in template_of(directory, address):
+        for file in many.template_of(directory, address):
             say(f"{file.path}{'' if file.write() else ': there is one already; it was left as it is'}")
         return
-    wanted = workflow_of(directory, docs, address) if workflow else None  # refused before anything is written
-    found, left_out = written(directory, output, address, docs)
+    wanted = many.workflow_of(directory, docs, address) if workflow else None  # refused before anything is written
+    found, left_out = many.publish(directory, output, address, docs)
     say(f"Site: {output / 'index.html'} ({counted(len(found), 'run')})")
     if wanted:
         new = wanted.write()

@@ -49,7 +49,7 @@ class MXNetTrainer(Trainer):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         # Horovod's adapter builds on this one without its knobs.
-        self._choices = Choices(setup.knobs.get("lrn") == "native", setup.tuned, setup.precision, False, {})
+        self._choices = Choices(setup.knobs.get("lrn") == "native", setup.tuned, setup.precision)
         self._compression = compression(setup)
         self._share = setup.batch // setup.devices  # samples of a device
         self._global_batch = setup.batch * setup.world

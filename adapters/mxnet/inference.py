@@ -38,7 +38,7 @@ class MXNetPredictor(Predictor):
         # Only the gradient of MXNet's own LRN is wrong. LRN takes odd numbers of channels, and float32.
         sizes = [layer.attrs["size"] for layer in own.layers if layer.kind == "lrn"]
         native_lrn = setup.precision == "float32" and all(size % 2 for size in sizes)
-        choices = Choices(native_lrn, tuned, setup.precision, False, {})
+        choices = Choices(native_lrn, tuned, setup.precision)
         self._net = Net(own, tensors, self._contexts, setup.precision, 0, choices)
         self._net.hybridize(backend=self._backend(), static_alloc=tuned, static_shape=tuned)
         self._dtype = "int32" if own.vocabulary else setup.precision

@@ -21,16 +21,15 @@ from stagebench.workloads.kinds import pooled
 Array = Any
 Params = Dict[str, Array]  # every parameter and running statistic by canonical name
 
-Choices = NamedTuple(
-    "Choices",
-    [
-        ("native_lrn", bool),
-        ("tuned", bool),
-        ("precision", str),
-        ("positions_first", bool),  # as the interleaved products of attention take them: float32's, on a CPU
-        ("by_head", Dict[str, int]),  # heads by `qkv` layer whose rows are (heads, 3, d)
-    ],
-)
+
+class Choices(NamedTuple):
+    """The choices that `lower` knows; `Net` adds what follows from its graph."""
+
+    native_lrn: bool
+    tuned: bool
+    precision: str
+    positions_first: bool = False  # as the interleaved products of attention take them, in float32
+    by_head: Dict[str, int] = {}  # heads by `qkv` layer whose rows are (heads, 3, d)
 
 
 def lower(ops: Any, layer: Layer, inputs: List[Array], params: Params, choices: Choices) -> Array:

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 from stagebench.reports.exports import sheet as tables
 from stagebench.reports.exports.loadgen import as_loadgen
-from stagebench.reports.exports.sheet import CONTROL, table
+from stagebench.reports.exports.sheet import CONTROL, Sheet, table
 from stagebench.reports.pages.comm import bandwidths, panels_of, times
 from stagebench.reports.pages.run import Chart, Report
 from stagebench.reports.site.build import made, sections_of
@@ -284,8 +284,7 @@ def as_charts(folder: RunFolder, directory: Path) -> None:
             subprocess.run(command, timeout=LIMIT, check=False, capture_output=True)
 
 
-Written = tuple[str, Callable[[Any], str | bytes]]  # a file's name; its content, of a Sheet or of a run folder
-TABLES: dict[str, Written] = {
+TABLES: dict[str, tuple[str, Callable[[Sheet], str | bytes]]] = {
     "csv": ("results.csv", tables.as_csv),
     "json": ("results.json", tables.as_json),
     "schema": ("results.schema.json", tables.as_schema),
@@ -293,7 +292,7 @@ TABLES: dict[str, Written] = {
     "markdown": ("results.md", tables.as_markdown),
     "latex": ("results.tex", tables.as_latex),
 }
-DOCUMENTS: dict[str, Written] = {
+DOCUMENTS: dict[str, tuple[str, Callable[[RunFolder], str]]] = {
     "junit": ("junit.xml", as_junit),
     "trace": ("trace.json", as_trace),
 }
@@ -323,6 +322,12 @@ def write(folder: RunFolder, format_: str, directory: Path) -> Path:
             raise RequestError(f"{path} is there already, and would be added to; name another folder with -o")
         FOLDERS[format_](folder, path)
         return path
-    name, text_of = (TABLES | DOCUMENTS)[format_]
-    write_whole(made(directory) / name, text_of(tables.sheet(folder) if format_ in TABLES else folder))
+    content: str | bytes
+    if format_ in TABLES:
+        name, as_table = TABLES[format_]
+        content = as_table(tables.sheet(folder))
+    else:
+        name, as_document = DOCUMENTS[format_]
+        content = as_document(folder)
+    write_whole(made(directory) / name, content)
     return directory / name

@@ -53,7 +53,7 @@ def test_what_the_native_one_cannot_do_is_unsupported(trainer, size, precision):
 
 
 def built(graph, samples):
-    return Net(graph, drawn(graph), [mx.cpu()], "float64", samples, Choices(False, True, "float64", False, {}))
+    return Net(graph, drawn(graph), [mx.cpu()], "float64", samples, Choices(False, True, "float64"))
 
 
 def test_axes_that_round_differently_are_unsupported():
