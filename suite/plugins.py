@@ -4,8 +4,8 @@ import inspect
 import re
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, wraps
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +22,7 @@ from stagebench.suite.text import known, shown
 from stagebench.workloads.catalogue import Workload
 from stagebench.workloads.graph import Graph
 
+R = TypeVar("R")
 T = TypeVar("T", Adapter, Launcher, ModelServer, Workload)
 OWN = [Path(__file__).parents[1] / name for name in ("suite", "adapters", "cluster", "reports", "workloads")]
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # also the name of folders and environments
@@ -93,6 +94,18 @@ def _places(plugin: object) -> list[str]:
     return [*getattr(package, "__path__", []), *filter(None, [getattr(module, "__file__", None)])]
 
 
+def once(gather: Callable[[], R]) -> Callable[[], R]:
+    """Keep what a function gathers from plugins until another set of them is registered: checks cost milliseconds."""
+    kept = cache(lambda plugins: gather())
+
+    @wraps(gather)
+    def get() -> R:
+        return kept(frozenset(manager().get_plugins()))
+
+    return get
+
+
+@once
 def adapters() -> dict[str, Adapter]:
     """Return every adapter by name, sorted; RequestError for one of another contract, with the necessary changes."""
     found = dict(sorted(_named("adapter", Adapter).items()))  # type: ignore[type-abstract]  # only looked at
@@ -147,6 +160,7 @@ def oracle() -> Adapter:
     return found[0]
 
 
+@once
 def launchers() -> dict[str, Launcher]:
     """Return every launcher by name, sorted."""
     found = dict(sorted(_named("launcher", Launcher).items()))  # type: ignore[type-abstract]  # as above
@@ -157,6 +171,7 @@ def launchers() -> dict[str, Launcher]:
     return found
 
 
+@once
 def model_servers() -> dict[str, ModelServer]:
     """Return every model server by name, sorted; not `inprocess`, which is none."""
     found = dict(sorted(_named("model server", ModelServer).items()))
@@ -199,6 +214,7 @@ class Workloads(Mapping[str, Workload]):
         return len(self._registered)
 
 
+@once
 def workloads() -> Workloads:
     """Return every workload."""
     found = _named("workload", Workload)

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -45,12 +44,8 @@ class Name(NamedTuple):
 
 def title(adapter: str) -> str:
     """Return a framework's name as its adapter writes it; the adapter's own where it is not installed."""
-    return _titles(*plugins.manager().get_plugins()).get(adapter, adapter)
-
-
-@lru_cache(maxsize=1)
-def _titles(*registered: object) -> dict[str, str]:
-    return {name: adapter.title for name, adapter in plugins.adapters().items()}
+    known = plugins.adapters()
+    return known[adapter].title if adapter in known else adapter
 
 
 def labels(cases: Sequence[Case], titled: bool = False) -> list[Name]:

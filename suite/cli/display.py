@@ -7,6 +7,7 @@ event is one plain line, written at once.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from statistics import median
 
 from rich.console import Console, Group
@@ -22,7 +23,7 @@ from stagebench.suite.analysis.links import link, written
 from stagebench.suite.analysis.measured import mean_loss, rate
 from stagebench.suite.cli import comm_tables
 from stagebench.suite.cli.estimate import Estimate
-from stagebench.suite.cli.output import apart, label, progress
+from stagebench.suite.cli.output import apart, label, progress, pulsing
 from stagebench.suite.contracts.case import Case
 from stagebench.suite.errors import Refused, once_per_reason
 from stagebench.suite.results.records import CaseEntry, Proof, Record
@@ -52,6 +53,7 @@ class Display(Observer):
         self._spinner = Spinner("dots", style="cyan")
         # rich draws the view in a thread of its own, so the methods below replace values instead of changing them.
         self._live = Live(console=self._console, get_renderable=self.view, refresh_per_second=4, transient=True)
+        self._shown = ExitStack()
 
     def begin(self, entries: Sequence[CaseEntry], processes: int, done: int) -> None:
         """Print the cases that cannot run, each reason once, then the size of the run."""
@@ -68,10 +70,11 @@ class Display(Observer):
         cases = [entry.case for entry in entries if not entry.outcome]
         self._apart = apart(case for case in cases if not case.collective)
         if self._console.is_terminal:
-            self._live.start()
+            self._shown.enter_context(self._live)
             return
         size = f"{counted(len(cases), 'case')}, {counted(processes, 'process', 'processes')}"
         self._plain(size + (f", {done} of them measured before" if done else ""))
+        self._shown.enter_context(pulsing(lambda: self._doing, self._console))
 
     def proving(self, case: Case) -> None:
         self._now(f"proving  {self._label(case)}")
@@ -127,7 +130,7 @@ class Display(Observer):
 
     def end(self) -> None:
         """Stop drawing and print the number of processes and the time."""
-        self._live.stop()
+        self._shown.close()
         estimate = self._estimate
         total = counted(estimate.processes, "process", "processes")
         self._plain(f"{estimate.done} of {total} measured in {duration(estimate.elapsed)}")

@@ -5,15 +5,18 @@ Escape codes in names, messages and paths never reach the terminal.
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Event, Thread
 from typing import IO, TYPE_CHECKING, Any
 
 import typer
 
 from stagebench.suite.contracts.case import Case
 from stagebench.suite.errors import MAY_PASS
-from stagebench.suite.text import command_line, grouped, without_codes, wrapped
+from stagebench.suite.text import command_line, duration, grouped, without_codes, wrapped
 from stagebench.suite.worker.homes import without_homes
 
 if TYPE_CHECKING:
@@ -47,6 +50,24 @@ def progress(line: str, stream: IO[str] | None = None) -> None:
     except OSError as error:
         if error.errno not in MAY_PASS:
             raise
+
+
+@contextmanager
+def pulsing(doing: Callable[[], str], console: "Console", every: float = 60.0) -> Iterator[None]:
+    """Print what is being done once in `every` seconds to a log, where a proof of minutes would look like a hang."""
+    begun, ended = time.monotonic(), Event()
+
+    def pulse() -> None:
+        while not ended.wait(every):
+            with suppress(OSError, ValueError):  # the command meets what became of its output by itself
+                progress(f"{duration(time.monotonic() - begun)} so far; {doing()}", console.file)
+
+    if not console.is_terminal:
+        Thread(target=pulse, daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
 
 
 def put(text: str, nl: bool = True) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stagebench.suite.cli.options import Pythons, interpreters_from, knobs_from
-from stagebench.suite.cli.output import say, show_json, show_rows
+from stagebench.suite.cli.output import pulsing, say, show_json, show_rows
 from stagebench.suite.errors import StagebenchError, Unavailable
 from stagebench.suite.text import without_codes
 
@@ -111,7 +111,7 @@ def verify(
         return index
 
     try:
-        with console.status("") as status:
+        with console.status("") as status, pulsing(lambda: str(status.status), console):
             shares = [
                 share(case, network.graph(), True, bool(tuned_batch(case, adapters()[case.adapter])))
                 for (case, _), network in zip(cases, proven, strict=True)

@@ -120,13 +120,15 @@ def refuse_odd_name(path: str) -> None:
 
 
 def _refuse_lost(path: str) -> None:
-    """Raise ValueError for a link to nothing: it may be a class on a disk that is not there, and labels would shift."""
+    """Raise ValueError for a link to nothing, perhaps a class on a lost disk: labels would shift; or to its folder."""
     try:
-        os.stat(path)
+        of_the_set = os.path.samefile(path, os.path.dirname(path))
     except OSError as error:
         raise ValueError(
             f"{escaped(path)}: {error.strerror}; fix the link or its permissions, or move it out of the set"
         )
+    if of_the_set:
+        raise ValueError(f"{escaped(path)} is a link to the set itself; move it out of the set")
 
 
 def _refuse_pipe(entry: "os.DirEntry[str]") -> None:

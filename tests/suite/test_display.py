@@ -3,6 +3,7 @@ import io
 import itertools
 import re
 from contextlib import nullcontext
+from threading import Event, active_count
 from typing import Any
 
 import pyte
@@ -14,6 +15,7 @@ from stagebench.suite.analysis.measured import rate
 from stagebench.suite.cli import display as displays
 from stagebench.suite.cli.display import Display, by_state, figures
 from stagebench.suite.cli.estimate import Estimate, passes_run
+from stagebench.suite.cli.output import pulsing
 from stagebench.suite.contracts.case import Case, Placement
 from stagebench.suite.proofs.make import subject
 from stagebench.suite.results.rank_report import Rank
@@ -310,3 +312,12 @@ def test_a_collective_advances_with_each_message_size(clock, estimate):
     estimate.message(case, ExchangeTimes("single", "broadcast", 4, 1, [1e-3] * 5, [0.0] * 5))
     assert estimate.fraction == 0.25
     assert estimate.left == pytest.approx(3.0 * 3 + 12.0)
+
+
+def test_what_takes_minutes_is_said_again_and_again_in_a_log_and_not_on_a_terminal():
+    written, log, threads = Event(), io.StringIO(), active_count()
+    with pulsing(str, Console(file=log, force_terminal=True)):
+        assert active_count() == threads
+    with pulsing(lambda: written.set() or "proving alexnet", Console(file=log), every=0.01):
+        assert written.wait(60)
+    assert log.getvalue().splitlines()[0].endswith("so far; proving alexnet")

@@ -332,8 +332,8 @@ def test_an_adapter_of_an_older_contract_is_told_what_to_change_and_of_a_newer_o
     toys.adapters["alpha"].contract = 1
     words = f"'alpha' was written for contract 1, this stagebench has {CONTRACT}. Change\n  1. plugin.py: import Knob"
     with pytest.raises(RequestError) as caught:
-        plugins.adapters()
+        plugins.adapters.__wrapped__()
     assert words in str(caught.value)
     toys.adapters["alpha"].contract = CONTRACT + 1
     with pytest.raises(RequestError, match="newer stagebench"):
-        plugins.adapters()
+        plugins.adapters.__wrapped__()

@@ -75,8 +75,8 @@ def test_a_name_that_is_no_text_is_refused_with_its_codes(tmp_path, name, shown)
     assert str(refused.value).encode("utf-8").count(b"\n") == 0
 
 
-@pytest.mark.parametrize("target", ["/nowhere/dog", "dog"])
-def test_a_class_that_is_a_link_to_nothing_is_refused(tmp_path, target):
+@pytest.mark.parametrize("target", ["/nowhere/dog", "dog", "."])
+def test_a_class_that_is_a_link_to_nothing_or_to_its_set_is_refused(tmp_path, target):
     folder = fill(tmp_path, *TWO)
     os.symlink(target, os.path.join(folder, "dog"))
     with raising(ValueError, "%s/dog" % folder):
