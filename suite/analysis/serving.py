@@ -21,7 +21,7 @@ from stagebench.suite.worker.case_parts import ARRIVALS, BURST, Serving
 from stagebench.suite.worker.messages import ServerUse, Try
 
 LATE_S, LATE = 5e-4, 0.1  # a generator is late whose lag's p99 exceeds either: seconds, a share of the latency's p99
-SPREAD = 100  # factors that stand for how much the seconds of a batch vary
+SPREAD = 2000  # factors that stand for how much the seconds of a batch vary; a stall makes many queries wait
 
 
 @dataclass(frozen=True)
@@ -208,8 +208,8 @@ def _station(tries: Sequence[Try], most: int) -> Station:
     slope = max(0.0, float(np.polyfit(sizes, seconds, 1)[0])) if len(seen) > 1 else 0.0
     every = np.arange(1, most + 1)
     typical = np.interp(every, seen, means) + slope * np.maximum(0, every - seen[-1])
-    spread = np.quantile(seconds / typical[sizes - 1], (np.arange(SPREAD) + 0.5) / SPREAD)
-    return Station(tuple(typical.tolist()), tuple((spread / spread.mean()).tolist()))
+    shares = np.array_split(np.sort(seconds / typical[sizes - 1]), min(SPREAD, seconds.size))
+    return Station(tuple(typical.tolist()), tuple(float(share.mean()) for share in shares))
 
 
 def served(found: Mapping[Round, tuple[Sequence[Try], ServerUse | None]], hosts: int = 1) -> Served | None:
