@@ -71,12 +71,10 @@ class Asked:
         taken: np.ndarray = self.samples[np.asarray(numbers) % len(self.samples)]
         return taken
 
-    def wrong(self, answers: List[np.ndarray]) -> int:
+    def wrong(self, answers: np.ndarray) -> int:
         """Count answers that are not those to their own queries; the first query's comes first."""
-        every = (answer for batch in answers for answer in batch)
-        return sum(
-            not distance(answer, right) <= self.bound for answer, right in zip(every, itertools.cycle(self.right))
-        )
+        pairs = zip(answers, itertools.cycle(self.right))
+        return sum(not distance(answer, right) <= self.bound for answer, right in pairs)
 
 
 def tries(
@@ -144,8 +142,8 @@ class InProcess:
         latencies: List[float] = []
         sizes: List[int] = []
         batch_s: List[float] = []
-        answers: List[np.ndarray] = []
-        room = KEPT if self._asked.tells else 0
+        right = self._asked.right  # kept one by one, small answers would scatter over the memory and hold all of it
+        kept = np.empty((min(len(due), KEPT // right[0].nbytes * self._asked.tells),) + right.shape[1:], right.dtype)
         stages = dict.fromkeys(PARTS_INSIDE, 0.0)
         spent = self._asked.spent = [0.0] * len(PREDICTOR_PARTS)
         begin = time.perf_counter()
@@ -159,9 +157,7 @@ class InProcess:
             count = min(most, bisect.bisect_right(arrivals, taken) - first)
             found = self._asked.answers(self._asked.batch(range(first, first + count)))
             done = time.perf_counter()
-            room -= found.nbytes
-            if room >= 0:
-                answers.append(found)
+            kept[first : first + count] = found[: max(0, len(kept) - first)]
             own = arrivals[first : first + count]
             latencies += [done - arrival for arrival in own]
             sizes.append(count)
@@ -180,8 +176,8 @@ class InProcess:
             batch_s=batch_s,
             stage_s={name: spent / len(latencies) for name, spent in stages.items()},
             wall_s=time.perf_counter() - begin,
-            compared=sum(map(len, answers)),
-            wrong=self._asked.wrong(answers),
+            compared=min(len(kept), len(latencies)),
+            wrong=self._asked.wrong(kept[: len(latencies)]),
         )
 
 

@@ -5,7 +5,6 @@ answers are there.
 """
 
 import itertools
-from functools import partial
 from typing import Dict, Iterator, List, Optional, Union
 
 import numpy as np
@@ -42,7 +41,10 @@ class Loads:
         asked = itertools.cycle(self._queries(samples))
         # Offline no device is ever idle: the first answers come with the second query.
         answers = overlapped(self._predictor, asked) if name == OFFLINE else map(self._predictor.answer, asked)
-        body = partial(next, answers)
+
+        def body() -> None:
+            next(answers)  # and dropped: those of a long pass do not fit into memory
+
         timed, aside, use = self._loop.undisturbed(name, Side(body))
         share = BY_NAME[name].query or setup.batch // setup.model_parallel_size
         found = _result(name, timed, share)._replace(set_aside_s=aside)

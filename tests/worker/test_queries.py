@@ -1,5 +1,7 @@
 """Loads: which queries a predictor gets, in which order, and what is reported of them."""
 
+import weakref
+
 import numpy as np
 import pytest
 
@@ -25,7 +27,7 @@ class Noting(Predictor):
         return Joined(0, 1, "none", {})
 
     def load(self, graph, tensors):
-        self.events = []
+        self.events, self.answers, self.most = [], weakref.WeakValueDictionary(), 0
 
     def place(self, inputs):
         return inputs
@@ -36,7 +38,9 @@ class Noting(Predictor):
 
     def fetch(self, found):
         self.events.append(("fetch", len(found), found.tobytes()))
-        return found
+        answer = self.answers[len(self.events)] = found.copy()
+        self.most = max(self.most, len(self.answers))
+        return answer
 
 
 @pytest.fixture
@@ -45,7 +49,9 @@ def asked(sampling):
         predictor = Noting(trainers.setup(batch=5))
         predictor.load(network(), {})
         loop = Loop(predictor, sampling._replace(steps=12), lambda **_: None)
-        return Loads(predictor, network(), loop).run(name), predictor.events
+        found = Loads(predictor, network(), loop).run(name)
+        assert predictor.most < 4, "answers are kept, which do not fit into memory"
+        return found, predictor.events
 
     return run
 
