@@ -333,6 +333,12 @@ KNOBS = {
         least=2,
         needs=(Need("schedule", ("interleaved",), "otherwise a rank has one stage"),),
     ),
+    "sequence": Knob(
+        ("off", "on"),
+        "off",
+        "Whether layer normalisations and sums compute a share of the tokens on each rank, if shares are equal.",
+        ("tensor_parallel",),
+    ),
     "stages": Knob(int, 2, "Ranks, in a row, that hold one network of 'hybrid', at least 2.", ("hybrid",), least=2),
     "mode": Knob(
         ("sync", "async"),

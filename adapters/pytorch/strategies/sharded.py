@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import Replicate
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.distributed.tensor.parallel import RowwiseParallel, parallelize_module
 
 from stagebench.adapters.pytorch.replica import ReplicaTrainer, SharedTrainer
+from stagebench.adapters.pytorch.token_shares import ALL, SHARE, TokenShares
 from stagebench.suite.worker.contract import Adam, Batch, LayerTimes, Setup, Unsupported
 from stagebench.suite.worker.trainer import Arrays, Notes
-from stagebench.workloads.graph import Graph, size
+from stagebench.workloads.graph import Graph, Layer, size
 
 GROUP = 8 << 20  # bytes of parameters that travel together, or a single layer's that has more
 
@@ -64,7 +64,8 @@ class TensorParallel(SharedTrainer):
     Of a pair (`pairs`), the first is cut by its outputs and the second by its inputs, as in Megatron-LM: the ranks sum
     up the second's outputs in the forward, and what flows back to the first's input in the backward. A layer without a
     partner is cut by its outputs, which all ranks gather. All ranks are given the same batch, so that layers without a
-    share compute the same everywhere and exchange nothing.
+    share compute the same everywhere and exchange nothing. With the knob `sequence` some compute shares of the tokens:
+    a pair's two sums become a gathering of its input, and a sum of which each rank keeps its tokens.
     """
 
     has_candidates = False  # a DTensor is for torch's own operators alone
@@ -93,7 +94,8 @@ class TensorParallel(SharedTrainer):
     def _wrap(self) -> None:
         self._macs = super().macs()
         world = self.setup.world
-        styles = self._chosen_styles()
+        shares = TokenShares(self._graph, world, self.setup.knobs.get("sequence") == "on")
+        styles = self._chosen_styles(shares)
         for name, parameter in self._net.trainable():
             if name.rpartition(".")[0] in self._by_heads:  # a rank's queries, keys and values become neighbours
                 rows = parameter.detach().unflatten(0, (3, world, -1)).transpose(0, 1)
@@ -108,30 +110,26 @@ class TensorParallel(SharedTrainer):
             style = styles.get(node.name)
             if style is None:
                 continue
-            layer, tokens = self._net.made[node.name], size(node.shape[:-1])
-            if isinstance(style, RowwiseParallel):
-                numbers += tokens * layer.out_features
-            else:
-                numbers += tokens * layer.in_features * (node.inputs[0] in trained)
-                shares = -(-layer.out_features // world)  # of uneven ones, the smaller are padded
-                numbers += tokens * shares * (style.output_layouts == (Replicate(),))
+            numbers += given_numbers(node, style, world, node.inputs[0] in trained)
+            layer = self._net.made[node.name]
             layer.register_forward_pre_hook(lambda layer, inputs: narrowed(*inputs))
             parallelize_module(layer, mesh, style)
             if len(node.shape) == 1:  # the next layer may write into what it is given, which is a read-only view
                 layer.register_forward_hook(lambda layer, inputs, output: output.clone())
-        self._exchanged_bytes = numbers * self.setup.batch * self._crosses.itemsize
+        numbers += shares.apply(self._net, mesh, styles, trained)
+        self._exchanged_bytes = numbers * self.setup.batch * self._crosses.itemsize + shares.sum_up(self._net, mesh)
 
-    def _chosen_styles(self) -> Dict[str, Any]:
+    def _chosen_styles(self, shares: TokenShares) -> Dict[str, Any]:
         """Return how each dense layer is cut, None if not at all."""
         made = self._net.made
         dense = [name for name, layer in made.items() if isinstance(layer, nn.Linear) and layer not in self._net.shared]
-        styles: Dict[str, Any] = {name: ColwiseParallel(output_layouts=Replicate()) for name in dense}
+        styles: Dict[str, Any] = {name: shares.columns(name, output_layouts=ALL) for name in dense}
         ways = dict.fromkeys(dense, "by columns")
         self._by_heads = set()
         for pair in pairs(self._graph, dense):
             both = (pair.first, pair.second)
             if pair.divided % self.setup.world == 0:
-                styles.update(zip(both, (ColwiseParallel(), RowwiseParallel())))
+                styles.update(zip(both, (shares.columns(pair.first), shares.rows(pair.second))))
                 ways.update(dict.fromkeys(both, "in pairs by columns and rows"))
                 if pair.of_heads:
                     self._by_heads.add(pair.first)
@@ -140,6 +138,8 @@ class TensorParallel(SharedTrainer):
                 ways.update(dict.fromkeys(both, f"whole around attentions of {pair.divided} heads"))
         counted = ", ".join(f"{count} {way}" for way, count in Counter(ways.values()).items())
         self._described = f"parallelize_module, dense layers: {counted or 'none'}"
+        if shares.computing:
+            self._described += f"; {len(shares.computing)} other layers on shares of the tokens"
         return styles
 
     def _in_order(self, tensors: Arrays) -> Arrays:
@@ -149,6 +149,15 @@ class TensorParallel(SharedTrainer):
                 by_rank = rows.reshape(self.setup.world, 3, -1, *rows.shape[1:])
                 tensors[name] = by_rank.swapaxes(0, 1).reshape(rows.shape)
         return tensors
+
+
+def given_numbers(node: Layer, style: Any, world: int, trained: bool) -> int:
+    """Return how many numbers of a sample a rank gives for a dense layer; `trained`: a gradient flows to its input."""
+    tokens, entering, leaving = size(node.shape[:-1]), node.input_shapes[0][-1], node.shape[-1]
+    if isinstance(style, RowwiseParallel):
+        return tokens * leaving + tokens // world * leaving * (style.output_layouts == (SHARE,))
+    columns = -(-leaving // world) * (style.output_layouts == (ALL,))  # of uneven shares, the smaller are padded
+    return tokens * (entering * trained + columns) + tokens // world * entering * (style.input_layouts == (SHARE,))
 
 
 class Pair(NamedTuple):

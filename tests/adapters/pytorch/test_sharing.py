@@ -49,7 +49,16 @@ def test_a_network_cut_by_columns_and_rows_is_proven(proven, graph, world, tunin
     proven(graph, world, strategy="tensor_parallel", model_parallel_size=world, optimiser=optimiser, tuning=tuning)
 
 
-GATHER, REDUCE = "all_gather_into_tensor", "all_reduce"
+UNEQUAL, WHOLE_HEADS = vit("unequal", (3, 4, 4), 2, 6, 3, 1, 5), gpt("whole", 6, 7, 6, 3, 1)
+
+
+@pytest.mark.parametrize("graph", [gpt("shares", 6, 7, 8, 4, 2), WHOLE_HEADS, UNEQUAL])
+@pytest.mark.parametrize("optimiser", ["adam", "clipped"])
+def test_shares_of_tokens_are_proven(proven, graph, optimiser):
+    proven(graph, strategy="tensor_parallel", model_parallel_size=2, optimiser=optimiser, sequence="on")
+
+
+GATHER, REDUCE, SCATTER = "all_gather_into_tensor", "all_reduce", "reduce_scatter_tensor"
 
 
 @pytest.mark.parametrize(
@@ -75,6 +84,16 @@ def test_a_network_cut_by_columns_and_rows_exchanges_what_it_notes(ranks, graph,
         assert rank["notes"]["tensor_parallel"] == "parallelize_module, dense layers: " + notes
         given = [size for stage in rank["given"] for _, size in stage]
         assert sum(given) == rank["notes"]["exchanged_bytes"], rank["given"]
+
+
+def test_shares_of_tokens_exchange_what_they_note(ranks):
+    graph = gpt("shares", 6, 7, 8, 4, 2)
+    options = {"strategy": "tensor_parallel", "model_parallel_size": 2, "sequence": "on"}
+    for rank in ranks("traffic", graph, batch=4, **options):
+        names = [sorted(name for name, _ in stage) for stage in rank["given"]]
+        # A block's two pairs gather and scatter each way; the last normalisation is gathered, the first sum's gradient.
+        assert names == [[GATHER] * 5 + [SCATTER] * 4, [GATHER] * 5 + [REDUCE] * 10 + [SCATTER] * 4]
+        assert sum(size for stage in rank["given"] for _, size in stage) == rank["notes"]["exchanged_bytes"]
 
 
 def test_local_sgd_trains_apart_and_averages(ranks, tmp_path):
