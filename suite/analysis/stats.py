@@ -128,8 +128,10 @@ def rates_of(steps: Mapping[Round, Values], samples_per_step: float) -> Rates | 
 def ratio(ours: Rates, theirs: Rates, level: float = LEVEL) -> Interval:
     """Return how many times faster `ours` is than `theirs`: from common rounds, or as two independent measurements.
 
-    If either has fewer than two processes it is the quotient of the speeds, without a verdict.
+    If either has fewer than two processes it is the quotient of the speeds, without a verdict. It is
+    wider if the scatter itself decided when to stop, as a row's own interval is.
     """
+    level = (1 + level) / 2 if ours.first_look or theirs.first_look else level
     logarithm = paired(ours.by_round, theirs.by_round) or independent(ours, theirs)
     if logarithm is not None:
         return around(math.exp(logarithm.value), logarithm.half_width(level), logarithm.count)

@@ -216,3 +216,9 @@ def test_a_lone_row_that_is_measured_until_its_interval_is_narrow_is_held_by_it_
             speeds.append(float(np.exp(stream.normal(0.0, 0.04))))
         held += found.low <= 1.0 <= found.high
     assert held >= 0.94 * runs
+    rounds = {("", at): 1.0 + at / 100 for at in range(5)}
+    ways = [
+        stats.ratio(Rates(rounds, first_look=looks), Rates({("", 9 + at): 1.0 for at in range(5)}))
+        for looks in (None, 5)
+    ]
+    assert ways[0].high < ways[1].high, "the ratio of such a row is no surer than its own interval"

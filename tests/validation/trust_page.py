@@ -28,7 +28,7 @@ Every claim of stagebench about itself is checked against something else: a hand
 a busy machine.
 
 - **Speeds are those of the frameworks.** The adapters' native steps are at most 1 % slower than hand-written loops, and
-  faster than what many users write (Keras' training, Gluon's `Trainer`, an ordinary CNTK loop).
+  faster than what many users write (Keras' training, Gluon's `Trainer`).
 - **Measuring costs next to nothing**, and stages agree with the frameworks' own profilers.
 - **Verdicts are seldom wrong**: in 6.4 % of groups of equal cases at worst
   ([how often](comparisons.md#how-often-a-verdict-is-wrong)).
@@ -36,12 +36,12 @@ a busy machine.
 [Validation](validation.md) checks predictions and comparisons of runs.
 
 A check waits until other programs use less than {busy} of the processors, and other guests of the machine less than
-{stolen}. If a bound is inside the interval of its figure, it is *not settled*. In the checks of native steps, `plain`
+{stolen}. If a bound is inside the interval of its figure, it is *not settled*. A check that
+ran once has intervals within one process. In the checks of native steps, `plain`
 and `tricks` are hand-written loops, the others an ordinary user's; losses that agree are left out below.
 
 `tox run -e trust` runs the checks without a result of this method and writes this page after each. If stopped, the same
-command continues; `-- --only NAME` runs one check, `-- --again` all. The files of `docs/trust/` hold every figure; the
-website has them as tables below.
+command continues; `-- --only NAME` runs one check, `-- --again` all. The files of `docs/trust/` hold every figure.
 """
 
 

@@ -4,6 +4,7 @@ import os
 import threading
 import time
 
+import pytest
 import toy
 
 from stagebench.suite.worker.loop import RESUMED_SHARE, Loop, Side
@@ -45,16 +46,17 @@ def test_a_rank_says_that_it_waits_and_sleeps_until_its_turn(tmp_path):
     os.close(end)
 
 
-def test_each_part_of_a_native_pass_is_a_turn_and_begins_with_untimed_steps(tmp_path, sampling):
+@pytest.mark.parametrize("untimed", [0, 2])
+def test_each_part_of_a_native_pass_is_a_turn_and_begins_with_untimed_steps(tmp_path, sampling, untimed):
     end, events = pipe(tmp_path), []
     os.write(end, b"." * 100)  # its turn, always
     turns = Turns(str(tmp_path), 0, events.append)
     rule = sampling._replace(warmup_steps=3, steps=8)
     loop = Loop(toy.ToyTrainer(trainers.setup()), rule, lambda **_: None, turns)
-    side = Side(lambda: events.append("step"), lambda: events.append("drained"), 2)
+    side = Side(lambda: events.append("step"), lambda: events.append("drained"), untimed)
     timed, _, _ = loop.undisturbed("native", side)
     begun = events.index(Waiting(True))
-    untimed = max(2, len(timed.step_s) // RESUMED_SHARE)
+    untimed = max(untimed, len(timed.step_s) // RESUMED_SHARE, 1)
     assert events[begun + 1] == "drained"
     assert events[begun + 2 :] == ["step"] * (untimed + len(timed.step_s)) + [Waiting(False)]
     os.close(end)
