@@ -23,6 +23,12 @@ MADE = trust.Check("made", "Is it so?", ("x",))
 EMPTY = "print('{\"figures\": []}')"
 
 
+@pytest.fixture(autouse=True)
+def once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check is not run again for its bounds' sake."""
+    monkeypatch.setattr(trust, "LONGEST_S", 0.0)
+
+
 def check(folder: Path, script: str, **changes: object) -> dict[str, object]:
     """What is kept of a check whose script this is."""
     path = folder / "script.py"
@@ -49,6 +55,15 @@ def test_figures_are_held_against_their_bounds(tmp_path: Path, capsys: pytest.Ca
         assert words in page
     assert "- made: effect: 0.7 %, at most 0.5 wanted" in page
     assert "| width | no pairs |  | at most 6 | **no** |" in page
+
+
+@pytest.mark.parametrize(("bound", "longest_s", "runs"), [(0.99, 1800.0, 6), (0.99, 0.0, 1), (0.85, 1800.0, 1)])
+def test_a_check_is_run_until_its_bound_is_settled_or_half_an_hour_is_over(
+    tmp_path, monkeypatch, bound, longest_s, runs
+):
+    monkeypatch.setattr(trust, "LONGEST_S", longest_s)
+    line = {"figures": [figure("speed", 1.0, interval=(0.9, 1.1), at_least=bound)]}
+    assert check(tmp_path, f"import json; print(json.dumps({line!r}))")["runs"] == runs
 
 
 def test_what_was_stopped_goes_on_with_the_checks_that_have_no_result_of_this_method(tmp_path, monkeypatch):
