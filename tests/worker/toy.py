@@ -3,7 +3,8 @@
 Oldest Python: 3.6. Its knobs: "sleep" (seconds by method), "world" (what the engine
 claims), "loss" (or by method), "raises" (method -> name of a built-in error), "tells"
 (variables that it sets to join), "binds" and "binds_thread" (cores of its first thread, the core of another, as a
-framework's library binds them), "binds_later" (the core of a thread and of a process that begin in `build`), "computes" (a file of messages: it builds until a sign of life is there).
+framework's library binds them), "binds_later" (the core of a thread and of a process that begin in `build`), "computes"
+(a file of messages: it builds until a sign of life is there).
 """
 
 import builtins
