@@ -166,8 +166,8 @@ def _from_python(file: Path) -> dict[str, Any]:
         line = f":{own[-1].lineno}" if own else ""
         raise RequestError(f"{file}{line}: {type(error).__name__}: {cut(str(error), LONGEST)}; correct it") from error
     if former:
-        line = text.count("\n", 0, former.start(1)) + 1
-        raise RequestError(f"{file}:{line}: there is no {former[1]} any more; write stagebench.{former[1]}")
+        at = text.count("\n", 0, former.start(1)) + 1
+        raise RequestError(f"{file}:{at}: there is no {former[1]} any more; write stagebench.{former[1]}")
     graph = made.graph if isinstance(made, Builder) else made
     if not isinstance(graph, Graph):
         what = "no function network() and no variable graph" if graph is None else f"a {type(graph).__name__}"

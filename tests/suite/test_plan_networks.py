@@ -96,7 +96,7 @@ def test_what_is_wrong_names_the_file_and_the_place(file, name, text, problem):
     with pytest.raises(RequestError) as caught:
         read(file(name, text))
     assert problem in str(caught.value)
-    remedy = r"; (it should be|correct it|write stagebench.workloads|add one|take letters|return the Builder|begin with images)"
+    remedy = r"; (it should be|correct it|write stagebench|add one|take letters|return the Builder|begin with images)"
     assert re.search(remedy, str(caught.value))
 
 
