@@ -7,7 +7,6 @@ take an order. Batches are MXNet's arrays, over NumPy's memory where NumPy made 
 ImageRecordIter ends the process at a broken image, so packing decodes each image with it.
 """
 
-import os
 from io import BytesIO
 from typing import Any, Callable, Iterator, List, Tuple
 
@@ -19,6 +18,7 @@ from stagebench.adapters.mxnet.machine import contexts
 from stagebench.adapters.mxnet.record_files import FORM, check, files_of, in_folder
 from stagebench.suite.worker import photographs
 from stagebench.suite.worker.contract import Batch, Setup, Unsupported
+from stagebench.suite.worker.machine import cores
 from stagebench.suite.worker.packed_set import Record, RecordSource
 from stagebench.suite.worker.threaded import GatheringReader, Reader, ThreadedReader
 from stagebench.suite.worker.view import View
@@ -70,7 +70,7 @@ class RecordReader(Reader):
         """Begin to read at once; ValueError if there are too few samples, OSError names a broken file."""
         self._files = files_of(source)
         readers = max(1, setup.readers)  # it always has a thread
-        pieces, threads = shares(readers, setup.batch, max(1, len(os.sched_getaffinity(0)) // 2))
+        pieces, threads = shares(readers, setup.batch, max(1, cores() // 2))
         check_samples(source, setup, pieces)
         check(self._files)
         options = dict(

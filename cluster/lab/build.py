@@ -113,7 +113,8 @@ def up(layout: Layout, rate: str = UNSHAPED, slurm: int = 0) -> State:
     if foreign:
         raise RequestError(
             f"the namespace {foreign[0]} exists and belongs to no laboratory in {folder(layout.name).parent}; "
-            f"take another --name, or remove it: `ip netns del {foreign[0]}; rm -r {FILES / foreign[0]}`"
+            f"take another --name, or, if it is yours, end it by `ip netns del {foreign[0]}` and move its files, "
+            f"{FILES / foreign[0]}, elsewhere"
         )
     problem = missing() or (private.missing() if slurm else None)
     if problem:

@@ -22,7 +22,7 @@ from stagebench.suite.errors import RequestError, Unavailable
 from stagebench.suite.processes.query import FOREIGN, ask
 
 # Seconds that a job may wait in the queue; fewer in a job, because the nodes that it waits for may be that job's own.
-WAIT, USUAL, WITHIN_JOB = "STAGEBENCH_SLURM_WAIT", 3600.0, 300.0
+WAIT, USUAL, WITHIN_JOB = "STAGEBENCH_SLURM_WAIT", 3600.0, 60.0
 PMI = "SLURM_MPI_TYPE"  # Slurm's own variable for the plug-in of PMI
 PROGRAMS = ("sbatch", "srun", "scontrol", "scancel", "sinfo")
 SECONDS = 20.0

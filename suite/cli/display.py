@@ -23,7 +23,7 @@ from stagebench.suite.analysis.links import link, written
 from stagebench.suite.analysis.measured import mean_loss, rate
 from stagebench.suite.cli import comm_tables
 from stagebench.suite.cli.estimate import Estimate
-from stagebench.suite.cli.output import apart, label, progress, pulsing
+from stagebench.suite.cli.output import apart, label, progress, proofs_under_way, pulsing
 from stagebench.suite.contracts.case import Case
 from stagebench.suite.errors import Refused, once_per_reason
 from stagebench.suite.results.records import CaseEntry, Proof, Record
@@ -47,6 +47,7 @@ class Display(Observer):
         self._console = console or Console()
         self._estimate = Estimate(clock)
         self._proofs: dict[str, Proof] = {}
+        self._proving: dict[str, str] = {}  # by case, in the order of their beginnings: its label
         self._apart: dict[str, str] = {}
         self._running: dict[str, str] = {}  # by case: how the view calls it
         self._doing, self._states = "starting", dict[int, str]()
@@ -77,11 +78,14 @@ class Display(Observer):
         self._shown.enter_context(pulsing(lambda: self._doing, self._console))
 
     def proving(self, case: Case) -> None:
-        self._now(f"proving  {self._label(case)}")
+        self._proving[case.id] = self._label(case)
+        self._now(proofs_under_way(self._proving.values()))
 
     def proved(self, case: Case, proof: Proof) -> None:
         """Print a proof that failed; the results name those that passed."""
         self._proofs[str(proof.key)] = proof
+        self._proving.pop(case.id, None)
+        self._now(proofs_under_way(self._proving.values()))
         if not proof.passed:
             worst, reason = proof.worst, proof.reason or "no reason was given"
             if worst and not proof.reason:
@@ -122,7 +126,7 @@ class Display(Observer):
             comm_tables.show_points(measured, console=self._console)
             if measured.skipped:
                 self._print("note", comm_tables.skipped(measured))
-        self._now("choosing what comes next")
+        self._now(proofs_under_way(()))
 
     def note(self, text: str, further: int = 0) -> None:
         self._estimate.processes += further

@@ -16,7 +16,7 @@ import typer
 
 from stagebench.suite.contracts.case import Case
 from stagebench.suite.errors import MAY_PASS
-from stagebench.suite.text import command_line, duration, grouped, without_codes, wrapped
+from stagebench.suite.text import command_line, counted, duration, grouped, without_codes, wrapped
 from stagebench.suite.worker.homes import without_homes
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def pulsing(doing: Callable[[], str], console: "Console", every: float = 60.0) -
 
     def pulse() -> None:
         while not ended.wait(every):
-            with suppress(OSError, ValueError):  # the next line of the command fails, too
+            with suppress(OSError, ValueError):  # the command meets the error of its output, too
                 progress(f"{duration(time.monotonic() - begun)} so far; {doing()}", console.file)
 
     if not console.is_terminal:
@@ -68,6 +68,13 @@ def pulsing(doing: Callable[[], str], console: "Console", every: float = 60.0) -
         yield
     finally:
         ended.set()
+
+
+def proofs_under_way(names: Iterable[str]) -> str:
+    """Name the oldest of the proofs that run now, and count the others."""
+    oldest, *others = [*names] or [""]
+    more = f", and {counted(len(others), 'other')}" if others else ""
+    return f"proving {oldest}{more}" if oldest else "choosing what comes next"
 
 
 def put(text: str, nl: bool = True) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stagebench.suite.cli.options import Pythons, interpreters_from, knobs_from
-from stagebench.suite.cli.output import pulsing, say, show_json, show_rows
+from stagebench.suite.cli.output import proofs_under_way, pulsing, say, show_json, show_rows
 from stagebench.suite.errors import StagebenchError, Unavailable
 from stagebench.suite.text import without_codes
 
@@ -97,17 +97,21 @@ def verify(
             find(adapters()[name], interpreters)
     names = [f"[{number}/{len(cases)}] {_name(case, wanted)}" for number, (case, _) in enumerate(cases, 1)]
     made: dict[int, Proof] = {}
+    running: dict[int, str] = {}  # in the order of their beginnings
     reasons: dict[str, int] = {}
     maker, probes = Proofs(interpreters), {each.name: each for each in (*PROBES, BEHAVIOUR)}
     proven = [probes.get(case.workload) or workloads()[case.workload] for case, _ in cases]
 
     def proving(index: int) -> "Proving[int]":
         case, refused = cases[index]
-        status.update(Text(without_codes(f"proving {names[index]}")))
         if refused:
             made[index] = _unproven(case, "unsupported", refused)
-        else:
-            made[index] = yield from _proving(case, proven[index], maker, interpreters)
+            return index
+        running[index] = names[index]
+        status.update(Text(without_codes(proofs_under_way(running.values()))))
+        made[index] = yield from _proving(case, proven[index], maker, interpreters)
+        del running[index]
+        status.update(Text(without_codes(proofs_under_way(running.values()))))
         return index
 
     try:

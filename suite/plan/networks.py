@@ -39,6 +39,8 @@ from stagebench.workloads.graph import Graph
 
 OF_A_NETWORK = "remove it: all but roofs and predictions do without it"
 LONGEST = 500  # characters of an error in a file
+# In a clone the folder of this name can be imported, and its classes are others.
+FORMER = re.compile(r"^\s*(?:from|import) +(workloads\.(?:build|catalogue|graph))\b", re.MULTILINE)
 OPTIONAL = ("optimiser", "dataset", "proof_batch", "proof_lr", "source", "preprocessing")
 
 
@@ -153,7 +155,9 @@ class _Own:
 
 def _from_python(file: Path) -> dict[str, Any]:
     try:
-        content = runpy.run_path(str(file), run_name=file.stem)
+        text = file.read_text(errors="replace")
+        former = FORMER.search(text)
+        content = {} if former else runpy.run_path(str(file), run_name=file.stem)
         made = content["network"]() if callable(content.get("network")) else content.get("graph")
     except SyntaxError as error:
         raise RequestError(f"{error.filename}:{error.lineno}: {error.msg}; correct it") from error
@@ -161,6 +165,9 @@ def _from_python(file: Path) -> dict[str, Any]:
         own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
         line = f":{own[-1].lineno}" if own else ""
         raise RequestError(f"{file}{line}: {type(error).__name__}: {cut(str(error), LONGEST)}; correct it") from error
+    if former:
+        at = text.count("\n", 0, former.start(1)) + 1
+        raise RequestError(f"{file}:{at}: there is no {former[1]} any more; write stagebench.{former[1]}")
     graph = made.graph if isinstance(made, Builder) else made
     if not isinstance(graph, Graph):
         what = "no function network() and no variable graph" if graph is None else f"a {type(graph).__name__}"

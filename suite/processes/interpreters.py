@@ -137,7 +137,8 @@ def find(adapter: Needs, settings: Mapping[str, str] | None = None) -> Interpret
                 "name another one, or leave it out to have one looked for"
             )
         tried.append(f"{candidate.origin} ({candidate.path}) {answer}")
-    where = ("; ".join(tried) or "there was nowhere to look") + not_handed_on(adapter.requires)
+    where = "; ".join(tried) or "there was nowhere to look"
+    where += not_handed_on(adapter.requires) + on_path(adapter.requires[:1])
     needed = ("NumPy", *(name for name in adapter.requires if name != "numpy"))
     raise Unavailable(f"{adapter.name}: no interpreter has {' and '.join(needed)}: {where}. {remedy(adapter)}")
 
@@ -150,6 +151,15 @@ def not_handed_on(names: Iterable[str]) -> str:
     for name, (variable, folder) in product(names, folders):
         if any(Path(folder).glob(f"{name}*")):
             return f"; {variable} has {name} in {folder}, and is not handed on: it belongs to another Python"
+    return ""
+
+
+def on_path(names: Iterable[str]) -> str:
+    """Return a note on a Python of PATH, such as an environment module's, that has one of these modules; else ""."""
+    for name, folder in product(names, filter(None, os.environ.get("PATH", "").split(os.pathsep))):
+        python = Path(folder, "python3")
+        if python.exists() and any(Path(folder).parent.glob(f"lib/python*/*-packages/{name}")):
+            return f"; PATH has {python} with {name}, which is taken only if it is named"
     return ""
 
 

@@ -44,7 +44,7 @@ class RankReport:
         wires = of_type(messages.Wire, sent)
         passes = [each for each in of_type(messages.Pass, sent) if each.name in EXCHANGING]
         epochs = [epoch for training in of_type(messages.Training, sent) for epoch in training.epochs]
-        joined = of_type(messages.Joined, sent)
+        joined = of_type(messages.Joined, sent)[-1:]
         return cls(
             rank,
             hello.host,

@@ -176,6 +176,8 @@ def _cause_in_step(tensors: set[str], failed: list[Finding]) -> str:
 
 def _cause_in_gradients(factor: float | None, devices: int) -> str:
     exchange = "`communicate` if one device alone is proven, else at " if devices > 1 else ""
+    if factor == 0:
+        return f"every gradient is 0: look at {exchange}`backward`, and at what `gradients` returns"
     if factor is not None:
         return f"every gradient is {factor:.3g} times the right one: look at {exchange}the mean over the batch"
     return f"the forward pass is right: look at {exchange}the backward pass, nearest to the loss first"

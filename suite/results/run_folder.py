@@ -138,7 +138,7 @@ class RunFolder:
         if count > 1:
             raise RequestError(
                 f"{self.path / 'run.json'}: id: it is {own}, and {count} records belong to another run ({other}); "
-                "put a copy of run.json back, remove these records, or name a new folder with -o"
+                "put a copy of run.json back, move these records to another folder, or name a new one with -o"
             )
 
     @property

@@ -9,7 +9,7 @@ import contextlib
 import glob
 import os
 import re
-from typing import Collection, Dict, List, NamedTuple, Set
+from typing import Collection, Dict, Iterable, List, NamedTuple, Set
 
 from stagebench.suite.worker.machine import text_of
 
@@ -33,10 +33,19 @@ class Core(NamedTuple):
 
 def of_threads() -> Dict[int, Set[int]]:
     """Return the CPUs that each thread of this process may use, by the thread's number."""
+    return _masks(os.listdir("/proc/self/task"))
+
+
+def of_children() -> Dict[int, Set[int]]:
+    """Return the CPUs that each process which this one started may use, as a reader, by the process's number."""
+    return _masks(pid for path in glob.glob("/proc/self/task/*/children") for pid in text_of(path).split())
+
+
+def _masks(numbers: Iterable[str]) -> Dict[int, Set[int]]:
     found = {}
-    for name in os.listdir("/proc/self/task"):
+    for number in map(int, numbers):
         with contextlib.suppress(OSError):  # it has ended
-            found[int(name)] = os.sched_getaffinity(int(name))
+            found[number] = os.sched_getaffinity(number)
     return found
 
 

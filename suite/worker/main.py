@@ -50,7 +50,7 @@ def main(argv: List[str]) -> int:
         outbox.send(hello(rank, cores, job.group.variables))
         before = network.counters()
         made = make(job, rank)
-        join(made, job.group, outbox, cores, began)
+        joined = join(made, job.group, outbox, cores, began)
         if job.group.straggler and rank.rank == rank.world - 1:
             load = Load(job.group.straggler, cores)
         with outbox.at_work(alone=rank.world == 1):
@@ -59,6 +59,9 @@ def main(argv: List[str]) -> int:
         outbox.send(messages.Wire(network.growth(before, network.counters()), met))
         if load is not None:
             outbox.send(messages.Notes({"straggler": load.end()}))
+        now = with_masks(joined, cores)
+        if now != joined:  # the libraries' threads and the readers that began with the network
+            outbox.send(now)
     except BaseException as error:
         traceback.print_exc()
         kind = kind_of(error)
@@ -152,8 +155,8 @@ def make(job: Job, rank: Rank) -> Member:
     return made
 
 
-def join(made: Member, group: Group, outbox: Outbox, cores: List[int], began: float) -> None:
-    """Start the member and compare the ranks and devices that were connected with the request.
+def join(made: Member, group: Group, outbox: Outbox, cores: List[int], began: float) -> messages.Joined:
+    """Start the member and compare the ranks and devices that were connected with the request; return the message.
 
     `cores`: that this rank may use. `began`: of this program, on `time.perf_counter`.
     """
@@ -165,10 +168,9 @@ def join(made: Member, group: Group, outbox: Outbox, cores: List[int], began: fl
     seen = {**settings(os.environ, group.variables), **written()}
     driven = gpus.driven(made.setup)
     load_s = time.perf_counter() - began
-    first = sorted(os.sched_getaffinity(0))  # a framework's library may have bound this thread, and others
-    bound = [min(each) for each in binding.of_threads().values() if len(each) == 1 and list(each) not in (first, cores)]
-    found = messages.Joined(settings=seen, device_ids=driven, cores=first, bound=bound, **joined._asdict())
-    outbox.send(found._replace(load_s=load_s))
+    found = messages.Joined(settings=seen, device_ids=driven, load_s=load_s, **joined._asdict())
+    found = with_masks(found, cores)
+    outbox.send(found)
     asked = group.setup
     if joined.world != asked.world or joined.rank != made.setup.rank:
         raise WrongWorld(
@@ -180,6 +182,14 @@ def join(made: Member, group: Group, outbox: Outbox, cores: List[int], began: fl
         raise WrongWorld(
             f"rank {joined.rank} was asked to drive {asked.devices} devices, the framework drives {joined.devices}"
         )
+    return found
+
+
+def with_masks(found: messages.Joined, cores: List[int]) -> messages.Joined:
+    """Return the message with the cores of the first thread, and of what a library bound to one: threads, readers."""
+    first, others = sorted(os.sched_getaffinity(0)), [*binding.of_threads().values(), *binding.of_children().values()]
+    bound = [min(each) for each in others if len(each) == 1 and list(each) not in (first, cores)]
+    return found._replace(cores=first, bound=bound)
 
 
 def place_of(error: BaseException) -> str:

@@ -72,7 +72,10 @@ class Hello(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """The engine has connected this rank: stagebench.suite.worker.contract.Joined, and the settings as they are now."""
+    """The engine has connected this rank: stagebench.suite.worker.contract.Joined, and the settings as they are now.
+
+    It is sent once more, after the task, if libraries have bound threads or readers since.
+    """
 
     rank: int
     world: int

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from stagebench.cluster.slurm import script
+from stagebench.cluster.slurm import follow, script
 from stagebench.cluster.slurm.launcher import Slurm
 from stagebench.suite.contracts.case import Placement
 from stagebench.suite.contracts.engine_messages import CODEC, FILE, OomKills
@@ -127,9 +127,9 @@ def test_ranks_on_several_nodes_meet_at_the_first_one_s_address_as_the_others_se
 
 
 def options(monkeypatch, given):
-    """The script's lines for sbatch, where a person gives some."""
+    """The lines for sbatch of a script with GPUs, where a person gives some."""
     monkeypatch.setenv(script.SETTING, given)
-    text = script.text(SCRIPTS["two-nodes"], "none")
+    text = script.text(SCRIPTS["sidecars"], "none")
     return [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH")]
 
 
@@ -144,6 +144,8 @@ def test_a_person_s_options_come_last_and_so_have_the_last_word(monkeypatch):
         ("--oversubscribe", "--exclusive", "--mem=0"),
         ("--exclusive= --mem=", "--exclusive", "--nodes=2"),  # what a site forbids is withdrawn
         ("--no-requeue=", "--no-requeue", "--mem=0"),
+        ("--gres=gpu:a100:2", "--gpus-per-node", "--gres=gpu:a100:2"),
+        ("--gpus-per-node=", "--gpus-per-node", "--exclusive"),
     ],
 )
 def test_our_options_give_way_to_a_person_s(given, gone, kept, monkeypatch):
@@ -173,6 +175,14 @@ def test_the_library_that_an_adapter_names_needs_no_mpi4py_and_a_job_s_name_is_t
     assert "--mpi=pmix" in (tmp_path / script.NAME).read_text()
     assert process.queues
     assert script.job_name(FOLDER) == script.job_name(FOLDER) != script.job_name(FOLDER.parent)
+
+
+@pytest.mark.parametrize(("job", "seconds"), [("", "3600.0"), ("77", "60.0")])
+def test_within_a_job_another_waits_a_minute_because_its_nodes_may_be_that_job_s(job, seconds, monkeypatch, tmp_path):
+    monkeypatch.setenv("SLURM_JOB_ID", job)
+    [process] = Slurm().processes(Request(Placement(), WORKER, PYTHON, {}, tmp_path, mpi="Open MPI"))
+    assert process.tokens[-1] == seconds
+    assert process.environ == {follow.AROUND: job}
 
 
 HOSTILE = (

@@ -48,6 +48,10 @@ out.send(hello(rank=rank, pid=os.getpid()))
 """
 DONE = "out.send(Done())"
 FOREVER = "time.sleep(1000)"
+# Memory without room behind it, as in a full /dev/shm.
+BUS_ERROR = (
+    "import mmap; file = open('m', 'w+b'); file.truncate(9); m = mmap.mmap(file.fileno(), 9); file.truncate(0); m[0]"
+)
 
 
 def rank(number, body, world=1):
@@ -106,6 +110,7 @@ def test_ranks_that_are_not_where_they_should_be_end_before_they_measure(tmp_pat
         ("os.write(log, b'it hurts\\n'); os._exit(3)", "rank 1 ended with exit code 3 after 'hello'; its last lines: "),
         ("os.kill(os.getpid(), signal.SIGKILL)", "rank 1 was ended by SIGKILL after 'hello'"),
         ("os.kill(os.getpid(), signal.SIGSEGV)", "rank 1 was ended by SIGSEGV"),
+        (BUS_ERROR, "rank 1 was ended by SIGBUS (as when /dev/shm is full: a container's --shm-size) after 'hello'"),
         ("raise ValueError('no such layer')", "rank 1 ended with exit code 1 after 'hello'; its last lines: "),
         ("out.send(Done()); os._exit(4)", "rank 1 ended with exit code 4 after 'done'"),
     ],

@@ -321,3 +321,18 @@ def test_what_takes_minutes_is_said_again_and_again_in_a_log_and_not_on_a_termin
     with pulsing(lambda: written.set() or "proving alexnet", Console(file=log), every=0.01):
         assert written.wait(60)
     assert log.getvalue().splitlines()[0].endswith("so far; proving alexnet")
+
+
+def test_of_proofs_that_run_at_a_time_the_oldest_is_named():
+    display, third = Display(Console(file=io.StringIO(), width=200), clock=lambda: 0.0), ONE.on(batch=16)
+    events = [lambda case=case: display.proving(case) for case in (ONE, TWO, third)]
+    events += [lambda case=case: display.proved(case, proof(case.id, True)) for case in (TWO, ONE, third)]
+    lines = []
+    for event in events:
+        event()
+        with display._console.capture() as capture:
+            display._console.print(display.view())
+        lines.append(" ".join(capture.get().splitlines()[1].split()[1:]))
+    one, three = f"proving {ONE.label}", f"proving {third.label}"
+    assert lines == [one, f"{one}, and 1 other", f"{one}, and 2 others", f"{one}, and 1 other", three, lines[5]]
+    assert "proving" not in lines[5]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -153,7 +154,22 @@ def test_doctor_says_where_the_kernel_would_end_all_for_want_of_memory(tmp_path,
     assert all("give cases a `memory_limit`, or write 0 there" in warning for warning in told)
 
 
-@pytest.mark.parametrize(("name", "why"), [("OMP_PROC_BIND", "binding = 'cores'"), ("HTTP_PROXY", "a proxy")])
+PINNING = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY", "KMP_HW_SUBSET")
+PROXIES = (
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "grpc_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "GRPC_PROXY",
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [*((name, "binding = 'cores'") for name in PINNING), *((name, "a proxy") for name in PROXIES)]
+)
 def test_what_would_pin_ranks_or_hide_them_is_not_handed_on_and_doctor_says_so(tmp_path, monkeypatch, name, why):
     monkeypatch.setenv(name, "x")
     (told,) = [
@@ -163,6 +179,23 @@ def test_what_would_pin_ranks_or_hide_them_is_not_handed_on_and_doctor_says_so(t
     ]
     assert why in told
     assert f"{name}=x" not in query.ask(["env"], 30.0).stdout
+
+
+OWN_SHARED = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=$0 tmpfs /dev/shm && exec "$@"')
+
+
+@pytest.mark.skipif(
+    shutil.which("unshare") is None
+    or subprocess.run([*OWN_SHARED, "64m", "true"], capture_output=True).returncode != 0,
+    reason="no /dev/shm of another size can be mounted here: it takes unshare --mount, so root",
+)
+@pytest.mark.parametrize(("size", "named"), [("64m", "/dev/shm has 67 MB, "), ("600m", "")])
+def test_a_small_dev_shm_is_named_with_the_option_that_makes_it_larger(size, named):
+    program = "from pathlib import Path; from stagebench.suite.cli.doctor import host_facts, host_warnings; "
+    program += "print(*host_warnings(host_facts(Path())), sep='\\n')"
+    printed = subprocess.check_output([*OWN_SHARED, size, sys.executable, "-c", program], text=True)
+    told = [line for line in printed.splitlines() if "/dev/shm" in line]
+    assert [line.startswith(named) and "--shm-size=2g" in line for line in told] == [True] * bool(named)
 
 
 def test_a_control_group_s_memory_is_the_machine_s():

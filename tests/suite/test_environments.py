@@ -157,6 +157,19 @@ def test_our_own_path_is_not_lent_and_the_folder_that_a_framework_is_in_is_named
         environments.find(NOWHERE)
 
 
+@pytest.mark.parametrize("site", ["site-packages", "dist-packages"])
+def test_a_python_of_path_that_has_the_framework_is_named(tmp_path, monkeypatch, site):
+    """As an environment module puts it there."""
+    (tmp_path / "lib" / "python3.1" / site / "no_such_framework").mkdir(parents=True)
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
+    monkeypatch.chdir(tmp_path)
+    assert environments.on_path(["no_such_framework"]) == "", "no Python"
+    python = script(tmp_path / "bin" / "python3", "")
+    with pytest.raises(Unavailable, match=f"PATH has {python} with no_such_framework, "):
+        environments.find(NOWHERE)
+
+
 def test_environments_are_looked_for_here_and_in_the_checkout(tmp_path, monkeypatch):
     monkeypatch.delenv(environments.TOX_DIR)
     monkeypatch.chdir(tmp_path)

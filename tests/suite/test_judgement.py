@@ -125,6 +125,7 @@ def test_a_failed_proof_says_where_to_look(kinds, place):
     [
         ("gradient", (8.0, 8.1), 1, "every gradient is 8 times the right one: look at the mean over the batch"),
         ("gradient", (2.0, 2.0), 2, "every gradient is 2 times the right one: look at `communicate` if"),
+        ("gradient", (0.0, 0.0), 1, "every gradient is 0: look at `backward`"),
         ("gradient", (8.0, 2.0), 1, "the forward pass is right: look at the backward pass"),
         ("gradient", (2.0,), 2, "the forward pass is right: look at `communicate` if"),
         ("first staged movement", (0.0, 0.0), 1, "the first update moves nothing: "),

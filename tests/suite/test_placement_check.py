@@ -195,8 +195,9 @@ def test_ranks_with_other_cores_threads_or_gpus_than_asked_for_are_named():
     assert devices_problem(TWO, ranks[1:]) is None
     assert str(devices_problem(TWO, ranks)).startswith("ranks 0, 1 drove the same GPU, GPU-a: ")
     assert devices_problem(replace(TWO, share_devices=True), ranks) is None
-    sent = [hello(), messages.Joined(0, 1, "none", {}, 1, {}, ["GPU-a"])]
-    assert RankReport.of(0, sent).device_ids == ("GPU-a",)
+    joined = messages.Joined(0, 1, "none", {}, 1, {}, ["GPU-a"], [0, 1])
+    once_more = RankReport.of(0, [hello(), joined, joined._replace(bound=[1])])
+    assert (once_more.device_ids, once_more.thread_cores) == (("GPU-a",), ((0, 1), (1,)))
 
 
 def test_a_record_tells_which_interface_carried_how_much():

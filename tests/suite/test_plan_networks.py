@@ -76,6 +76,7 @@ LAYERS = by_name()["mnist_small"].graph().to_dict()["layers"]
         ("a.py", PYTHON.replace('"input"', '"inputt"'), "a.py:6: ValueError: layer 'flat' reads 'inputt'"),
         ("a.py", PYTHON.replace("    return b\n", ""), "a.py defines no function network() and no variable graph"),
         ("a.py", "graph = 5\n", "a.py defines a int"),
+        ("a.py", "\n" + PYTHON.replace("stagebench.", ""), "a.py:2: there is no workloads.build any more; write stage"),
         ("a.py", "\nraise SystemExit(0)\n", "a.py:2: SystemExit: 0"),
         ("a.py", PYTHON.replace('"mine"', '"my net"'), "a.py: the network's name is 'my net'"),
         ("a.py", PYTHON.replace("    b.head(b.dense", "    (b.dense"), "a.py: the network 'mine' has no head"),
@@ -95,7 +96,7 @@ def test_what_is_wrong_names_the_file_and_the_place(file, name, text, problem):
     with pytest.raises(RequestError) as caught:
         read(file(name, text))
     assert problem in str(caught.value)
-    remedy = r"; (it should be|correct it|add one|take letters|return the Builder|begin with images)"
+    remedy = r"; (it should be|correct it|write stagebench|add one|take letters|return the Builder|begin with images)"
     assert re.search(remedy, str(caught.value))
 
 

@@ -71,6 +71,13 @@ def test_a_core_to_which_a_library_binds_a_thread_is_reported(make_job, work):
     assert joined.bound == [first_core()] * (len(hello.cores) > 1)
 
 
+def test_a_core_to_which_threads_and_readers_are_bound_later_is_reported_after_the_task(make_job, work):
+    _, found = work(make_job(trainer=TOY, knobs={"binds_later": first_core()}))
+    first, *later = of_type(messages.Joined, found)
+    assert first.bound == []
+    assert later == [first._replace(bound=[first_core()] * 2)] * (len(first.cores) > 1)
+
+
 def test_measuring_a_real_network(make_job, work, monkeypatch):
     for name, value in (("UCX_NET_DEVICES", "eth7"), ("OMPI_MCA_orte_hnp_uri", "a daemon's"), ("MKL_NUM_THREADS", "7")):
         monkeypatch.setenv(name, value)

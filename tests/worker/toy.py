@@ -3,7 +3,8 @@
 Oldest Python: 3.6. Its knobs: "sleep" (seconds by method), "world" (what the engine
 claims), "loss" (or by method), "raises" (method -> name of a built-in error), "tells"
 (variables that it sets to join), "binds" and "binds_thread" (cores of its first thread, the core of another, as a
-framework's library binds them), "computes" (a file of messages: it builds until a sign of life is there).
+framework's library binds them), "binds_later" (the core of a thread and of a process that begin in `build`), "computes"
+(a file of messages: it builds until a sign of life is there).
 """
 
 import builtins
@@ -12,6 +13,7 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from subprocess import Popen
 
 import numpy as np
 
@@ -44,14 +46,21 @@ class ToyTrainer(Trainer):
         os.environ.update(self.setup.knobs.get("tells", {}))
         os.sched_setaffinity(0, self.setup.knobs.get("binds", os.sched_getaffinity(0)))
         if "binds_thread" in self.setup.knobs:
-            self.library = ThreadPoolExecutor(1)
-            self.library.submit(os.sched_setaffinity, 0, [self.setup.knobs["binds_thread"]]).result()
+            self._bind_thread(self.setup.knobs["binds_thread"])
         Outbox.LOOK_EVERY, Outbox.WORK_S = 0.05, 0.005
         os.write(1, b"the toy says hello on its standard output\n")
         return Joined(self.setup.rank, self.setup.knobs.get("world", self.setup.world), "toy", {"toy": "1"})
 
+    def _bind_thread(self, core):
+        self.library = ThreadPoolExecutor(1)
+        self.library.submit(os.sched_setaffinity, 0, [core]).result()
+
     def build(self, graph, weights):
         self._called("build")
+        if "binds_later" in self.setup.knobs:
+            core = self.setup.knobs["binds_later"]
+            self._bind_thread(core)
+            self.reader = Popen(["sleep", "1000"], preexec_fn=lambda: os.sched_setaffinity(0, [core]))
         path, deadline = self.setup.knobs.get("computes"), time.time() + 240
         while path and time.time() < deadline:
             sum(range(1 << 16))
@@ -63,6 +72,8 @@ class ToyTrainer(Trainer):
 
     def close(self):
         self._called("close")
+        if "binds_later" in self.setup.knobs:
+            self.reader.kill()
 
     def next_batch(self):
         self._called("next_batch")
