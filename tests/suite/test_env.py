@@ -173,6 +173,18 @@ def test_one_that_was_interrupted_is_not_found(alpha, toys, stagebench):
         interpreters.find(toys.adapters["alpha"])
 
 
+def test_a_whole_one_that_lacks_something_is_to_be_made_again(alpha, stagebench):
+    (folder() / "bin").mkdir(parents=True)
+    (folder() / "bin" / "python").symlink_to(sys.executable)
+    marker = environments.Marker("1.0", "3.11.7", environments.pins(alpha / "alpha.txt"), gpu=False)
+    (folder() / interpreters.MADE).write_text(json.dumps(marker._asdict()))
+    made = stagebench("env", "make", "alpha")
+    assert made.code == 1
+    assert "no_such_framework" in made.out
+    assert "`stagebench env make --again alpha`" in made.out
+    assert "stagebench env make alpha`" not in made.out
+
+
 def test_a_clone_s_tox_environment_comes_first(alpha, toys, tmp_path):
     (tmp_path / "tox" / "alpha" / "bin").mkdir(parents=True)
     (tmp_path / "tox" / "alpha" / "bin" / "python").symlink_to(sys.executable)
