@@ -117,8 +117,8 @@ class GangLauncher(CheckedLauncher):
                 return candidate.path
         tried = "; ".join(f"{candidate.origin} ({candidate.path}) {problem}" for candidate, problem in looked_at)
         raise Unavailable(
-            f"no Python has {self.package}: {tried}. Make an environment with `{command_of(package)}`, or name a Python "
-            f"with STAGEBENCH_PYTHON_{self.name.upper()}"
+            f"no Python has {self.package}: {tried}. Make an environment with `{command_of(package)}`, or "
+            f"name a Python with STAGEBENCH_PYTHON_{self.name.upper()}"
         )
 
 

@@ -59,7 +59,7 @@ def pulsing(doing: Callable[[], str], console: "Console", every: float = 60.0) -
 
     def pulse() -> None:
         while not ended.wait(every):
-            with suppress(OSError, ValueError):  # the command meets what became of its output by itself
+            with suppress(OSError, ValueError):  # the command itself meets what became of its output
                 progress(f"{duration(time.monotonic() - begun)} so far; {doing()}", console.file)
 
     if not console.is_terminal:

@@ -174,7 +174,7 @@ class Order(NamedTuple):
 
     @property
     def most_mb(self) -> tuple[int, int]:
-        """What may have to be downloaded, and may be on disk then."""
+        """The megabytes that may have to be downloaded, and those on disk then."""
         head, (download, disk) = self.environment.head, CUDA_MB if self.place_of_torch else (0, 0)
         return head.download_mb + download, head.disk_mb + disk
 
@@ -184,7 +184,7 @@ class Order(NamedTuple):
         size = f"about {head.download_mb:,} MB to download, {head.disk_mb:,} MB on disk"
         if self.place_of_torch:
             most = "up to {:,} and {:,} MB".format(*self.most_mb)
-            size += f" ({most} if {self.place_of_torch} leads to PyTorch's build for CUDA)"
+            size += f" ({most} if {self.place_of_torch} leads to the build for CUDA)"
         return f"{self.environment.name}: {tool}, Python {self.python}: {size}, in {self.place}"
 
 
@@ -206,9 +206,8 @@ def order(name: str, into: Path | None = None, gpu: bool = False, python: str | 
     asked = Order(environment, folder, place, found, uv, options, gpu, place_of_torch)
     room, (_, most) = free(next(above for above in (place, *place.parents) if above.exists())) / 1e6, asked.most_mb
     if room < most:
-        up_to = "up to " if place_of_torch else ""
         raise Unavailable(
-            f"{name} takes {up_to}{most:,} MB in {place.parent}, where {room:,.0f} MB are free",
+            f"{name} takes up to {most:,} MB in {place.parent}, where {room:,.0f} MB are free",
             "make room, or name another folder with --into",
         )
     return asked
@@ -255,7 +254,7 @@ def python_for(environment: Environment, named: str | None, uv: str | None) -> s
     if named:
         path = Path(shutil.which(named) or expanded(named)).absolute()
         if not will_do(path, wanted):
-            why = f"{environment.name} needs Python {environment.head.python}, and {named} is no such program"
+            why = f"{environment.name} has wheels for Python {environment.head.python} alone; {named} is no such program"
             raise RequestError(why, "name another, or leave --python out")
         return str(path)
     if sys.version_info[1] in environment.pythons:
@@ -267,7 +266,7 @@ def python_for(environment: Environment, named: str | None, uv: str | None) -> s
     if uv:
         return wanted[0]
     raise Unavailable(
-        f"{environment.name} needs Python {environment.head.python}, which was not found here",
+        f"{environment.name} has wheels for Python {environment.head.python} alone, which was not found here",
         f"install it (`pyenv install {wanted[0]}`, or `conda create -n py{wanted[0]} python={wanted[0]}`), or name it "
         "with --python",
     )
