@@ -53,6 +53,7 @@ class Head(NamedTuple):
     python: str  # "3.11-3.13" or "3.6"
     disk_mb: int  # of the environment, about; without CUDA's libraries
     download_mb: int
+    estimated: bool = False  # the disk: it was not measured
     then: tuple[
         str, ...
     ] = ()  # a program, from the file's folder, and its arguments: the new Python runs it at the end

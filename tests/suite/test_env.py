@@ -197,6 +197,10 @@ def test_a_clone_s_tox_environment_comes_first(alpha, toys, tmp_path):
 def test_the_build_for_gpus_is_a_file_of_its_own(alpha, stagebench):
     assert environments.order("alpha", gpu=True).environment.head.disk_mb == 40
     assert listed(stagebench)["download MB"] == 1
+    head = (alpha / "alpha-gpu.txt").read_text()
+    (alpha / "alpha-gpu.txt").write_text(head.replace("= 40", "= 40\n# estimated = true"))
+    assert "estimated, not measured: the disk of alpha" in stagebench("env", "list", "--gpu").out
+    assert "estimated" not in stagebench("env", "list").out
     folder().mkdir(parents=True)
     marker = environments.Marker("1.0", "3.11.7", environments.pins(alpha / "alpha-gpu.txt"), gpu=True)
     (folder() / interpreters.MADE).write_text(json.dumps(marker._asdict()))
