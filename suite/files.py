@@ -14,6 +14,7 @@ from pathlib import Path
 from stagebench.suite.errors import RequestError, StagebenchError, StoreError, Unavailable
 
 VARIABLE = "STAGEBENCH_CACHE"  # names the folder of what can be made again: oracles, proofs and data sets
+DOCS = Path(__file__).parents[1] / "docs"  # a clone's pages; a wheel has those that messages name
 # The remedy if a run's results cannot be written.
 ROOM = (
     "what was measured before is kept. Free some space or name another folder with -o, then run the same command again "

@@ -38,7 +38,7 @@ def remedy(names: List[str]) -> str:
     return (
         "CNTK's image reader is linked with libraries of Ubuntu 16.04, and the loader finds no "
         f"{', '.join(names)}; build {', '.join(IMAGE_LIBRARIES[name] for name in names)} from source "
-        f"(documentation: 'CNTK's libraries') and name the folder in {SETTING}, or use format = 'files'"
+        f"and name the folder in {SETTING}, or use format = 'files'"
     )
 
 

@@ -13,7 +13,7 @@ from stagebench.suite.contracts.adapter import INFERENCE, Adapter, Backend, Capa
 from stagebench.suite.contracts.case import Configuration
 from stagebench.suite.contracts.hooks import hookimpl
 from stagebench.suite.contracts.knobs import Knob
-from stagebench.suite.files import cache_folder, expanded
+from stagebench.suite.files import DOCS, cache_folder, expanded
 from stagebench.suite.processes.query import ask
 
 INSIDE_UPDATE = ("io", "h2d", "forward", "backward", "update")  # these learners exchange within their update
@@ -144,7 +144,8 @@ class CNTK(Adapter):
     def unreadable(self, form: Format) -> str | None:
         if form.name != "imagemap":
             return None
-        return missing_image_libraries(":".join(named_folders())) or None
+        missing = missing_image_libraries(":".join(named_folders()))
+        return f"{missing}; {DOCS / 'cntk-libraries.md'} has the commands" if missing else None
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         """Return the loader's path to CNTK's libraries, MPI's waiting mode, and a tuned process's MKL settings."""

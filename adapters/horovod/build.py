@@ -2,11 +2,11 @@
 
 There are no wheels: Horovod is compiled against the framework and the MPI of that environment; gloo is in the source.
 This takes about ten minutes of one core, and no time if Horovod is installed. Without a C++ compiler, make or Python's
-header the environment is left as it is, with a message.
+header the environment is left as it is, with a message: that fails, but for `--optional` before the engine.
 Over PyTorch it is built for GPUs, too, exchanging by NCCL, if there are a PyTorch with CUDA, an nvcc of the same major
 version (CUDA_HOME's, the one on PATH, or wheels of this environment) and NCCL with its header (the wheel that such a
 PyTorch brings, or CUDA's folder). If such a PyTorch lacks one of them, the message names it.
-With `--show` before the engine nothing is built: it prints the version, or that Horovod is skipped.
+With `--show` before the engine nothing is built: it prints the version, or what a build lacks.
 
 Oldest Python: 3.6.
 """
@@ -59,9 +59,9 @@ class Gpus(NamedTuple):
 
 
 def main(argv: List[str]) -> int:
-    """Build for the engine named on the command line; 0 if it is installed then, or cannot be built here."""
-    show = argv[:1] == ["--show"]
-    argv = argv[show:]
+    """Build for the engine named on the command line; 0 if it is installed then, or is optional and has no compiler."""
+    show, optional = argv[:1] == ["--show"], argv[:1] == ["--optional"]
+    argv = argv[show or optional :]
     if len(argv) != 1 or argv[0] not in MODULES:
         sys.stderr.write(f"name the engine that Horovod is to run over: {', '.join(MODULES)}\n")
         return 2
@@ -74,10 +74,10 @@ def main(argv: List[str]) -> int:
     missing = absent(engine)
     if missing:
         sys.stderr.write(
-            f"Horovod is skipped: it is compiled, and there is no {' and no '.join(missing)}; install them "
+            f"Horovod is not built: it is compiled, and there is no {' and no '.join(missing)}; install them "
             "(apt-get install g++ make python3-dev) and run this again\n"
         )
-        return 0
+        return 0 if show or optional else 1
     if show:
         return 0 if stands(engine, nccl=over is not None, aloud=True) else 1
     if why_not:

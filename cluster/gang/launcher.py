@@ -14,7 +14,7 @@ from stagebench.cluster.nodes import CheckedLauncher, queue_limit
 from stagebench.suite.contracts.case import Placement
 from stagebench.suite.contracts.launcher import FailurePatterns, Process, Request, sidecar_name
 from stagebench.suite.errors import Unavailable
-from stagebench.suite.processes.interpreters import survey
+from stagebench.suite.processes.interpreters import command_of, survey
 from stagebench.suite.processes.query import FOREIGN
 
 ENVIRONMENT = "engines"
@@ -117,8 +117,8 @@ class GangLauncher(CheckedLauncher):
                 return candidate.path
         tried = "; ".join(f"{candidate.origin} ({candidate.path}) {problem}" for candidate, problem in looked_at)
         raise Unavailable(
-            f"no Python has {self.package}: {tried}. Make an environment with `{package.remedy}`, or name a Python "
-            f"with STAGEBENCH_PYTHON_{self.name.upper()}"
+            f"no Python has {self.package}: {tried}. Make an environment with `{command_of(package)}`, or "
+            f"name a Python with STAGEBENCH_PYTHON_{self.name.upper()}"
         )
 
 

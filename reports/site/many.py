@@ -135,7 +135,7 @@ def _compared(systems: Mapping[str, Sequence[MeasuredRun]]) -> list[Section]:
 def _left_out(runs: Sequence[LeftOut]) -> Section:
     items = [[tag("strong", one.run), listing(one.problems[:FEW])] for one in runs]
     words = f"{counted(len(runs), 'run')} left out: not whole, or altered"
-    return Section("left-out", words, [listing(items), note(UNSEEN)])
+    return Section("left-out", words, [listing(items)])
 
 
 def _list(entries: Sequence[Entry], feed_: str) -> Section:
@@ -148,7 +148,7 @@ def _list(entries: Sequence[Entry], feed_: str) -> Section:
     runs = table("Runs", "Run | result< | begun | outcomes<", Body(lines))
     newest = f"The latest: {entries[0].title}, {entries[0].created[:10]}." if entries else ""
     feeds = tag("p", tag("a", "Feed of new runs", href=feed_)) if feed_ else None
-    return Section("runs", counted(len(entries), "run"), [runs, feeds], newest)
+    return Section("runs", counted(len(entries), "run"), [runs, feeds, note(UNSEEN) if feed_ else None], newest)
 
 
 def runs_in(directory: Path) -> list[Path]:

@@ -23,6 +23,7 @@ from stagebench.suite.cli.run import run
 from stagebench.suite.cli.show import show
 from stagebench.suite.cli.verify import verify
 from stagebench.suite.errors import RequestError
+from stagebench.suite.files import DOCS
 from stagebench.suite.plugins import call, manager
 from stagebench.suite.text import chosen, command_line, counted, installing
 
@@ -35,7 +36,7 @@ NEXT = """{folder} is an installable package of stubs, each of which says what t
   stagebench env make {name:<14}# the framework's own environment: name its packages in environment.txt first
   {python} -m pytest   # the conformance suite: green means that it is an adapter
 
-README.md there names the order in which to write; the documentation's 'Writing an adapter' explains each step."""
+README.md there names the order in which to write; {page} explains each step."""
 
 
 class OfText(TyperGroup):
@@ -168,5 +169,6 @@ def new_adapter(
     from stagebench.suite.scaffold.write import write  # here: other commands need no templates
 
     folder = write(name, output)
-    python, install = command_line(sys.executable), installing("-e", ".[conformance]")
-    say(NEXT.format(folder=folder, there=command_line(folder), name=name, python=python, install=install))
+    python, install, there = command_line(sys.executable), installing("-e", ".[conformance]"), command_line(folder)
+    page = DOCS / "adapters.md"
+    say(NEXT.format(folder=folder, there=there, name=name, python=python, install=install, page=page))

@@ -57,7 +57,7 @@ def doctor(as_json: Json = False) -> None:
 
 def adapter_state(adapter: Adapter, gpus: list[str]) -> Row:
     """Return whether an adapter is ready, its interpreter, the ones tried, the remedy; `gpus` are this machine's."""
-    from stagebench.suite.processes.interpreters import MissingRequirement, find, survey
+    from stagebench.suite.processes.interpreters import MissingRequirement, command_of, find, survey
     from stagebench.suite.processes.single import look
 
     state: Row = {
@@ -78,7 +78,7 @@ def adapter_state(adapter: Adapter, gpus: list[str]) -> Row:
     except MissingRequirement as error:  # its environment exists: making it again would not help
         return {**state, "missing": str(error), "remedy": str(error)}
     except Unavailable as error:
-        return {**state, "missing": str(error), "remedy": adapter.remedy}
+        return {**state, "missing": str(error), "remedy": command_of(adapter)}
     except RequestError as error:  # of an explicit setting, or of the adapter itself: another environment is no help
         return {**state, "missing": str(error), "remedy": None}
     trial = look(adapter, interpreter, [name for name in adapter.capabilities.devices if name != "cuda" or gpus])

@@ -107,10 +107,14 @@ def list_environments(gpu: Gpu = False, as_json: Json = False) -> None:
                 "python": marker.python if marker else environment.head.python,
                 "disk MB": environments.size_mb(folder.resolve()) if marker else environment.head.disk_mb,
                 "download MB": environment.head.download_mb,
+                "estimated": environment.head.estimated and not marker,
                 "path": str(folder) if marker else None,
             }
         )
     show_rows(rows, ("name", "made", "python", "disk MB", "download MB", "path"), as_json=as_json)
+    estimated = ", ".join(row["name"] for row in rows if row["estimated"])
+    if estimated and not as_json:
+        say(f"estimated, not measured: the disk of {estimated}")
 
 
 @group.command("remove")

@@ -11,6 +11,7 @@ import typer
 from stagebench.suite.cli.options import Pythons, interpreters_from, knobs_from
 from stagebench.suite.cli.output import proofs_under_way, pulsing, say, show_json, show_rows
 from stagebench.suite.errors import StagebenchError, Unavailable
+from stagebench.suite.files import DOCS
 from stagebench.suite.text import without_codes
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 NOT_MADE = ("unsupported", "unavailable")  # outcomes of cases without a proof
-WHERE_TO_LOOK = "the documentation helps: 'Writing an adapter' and 'Mistakes that a proof finds', which lists messages"
+WHERE_TO_LOOK = f"these pages help: {DOCS / 'adapters.md'}, and {DOCS / 'planted-mistakes.md'}, which lists messages"
 COLUMNS = ("case", "verdict", "worst tensor", "error", "allowed", "identity")
 
 

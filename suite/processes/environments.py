@@ -42,6 +42,7 @@ OF_PLACES = {
     "uv": ("UV_TORCH_BACKEND", "UV_FIND_LINKS", "UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"),
     "pip": ("PIP_FIND_LINKS", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"),
 }
+CUDA_MB = (2_600, 4_100)  # what PyTorch's build for CUDA adds to the one for CPUs: to download, on disk
 OLD = 8  # uv installs for Python 3.8 and newer, and fetches these
 FOREIGN = ("PYTHON", "VIRTUAL_ENV", "CONDA_")  # variables of the controller's own environment
 
@@ -52,6 +53,7 @@ class Head(NamedTuple):
     python: str  # "3.11-3.13" or "3.6"
     disk_mb: int  # of the environment, about; without CUDA's libraries
     download_mb: int
+    estimated: bool = False  # the disk: it was not measured
     then: tuple[
         str, ...
     ] = ()  # a program, from the file's folder, and its arguments: the new Python runs it at the end
@@ -169,11 +171,21 @@ class Order(NamedTuple):
     uv: str | None
     options: tuple[str, ...]  # of the installer
     gpu: bool
+    place_of_torch: str = ""  # a variable that names it: the build there may be the one for CUDA
+
+    @property
+    def most_mb(self) -> tuple[int, int]:
+        """The megabytes that may have to be downloaded, and those on disk then."""
+        head, (download, disk) = self.environment.head, CUDA_MB if self.place_of_torch else (0, 0)
+        return head.download_mb + download, head.disk_mb + disk
 
     def __str__(self) -> str:
         """Return a line for people: what, by what, how much, and where."""
         head, tool = self.environment.head, "uv" if self.uv else "pip"
         size = f"about {head.download_mb:,} MB to download, {head.disk_mb:,} MB on disk"
+        if self.place_of_torch:
+            most = "up to {:,} and {:,} MB".format(*self.most_mb)
+            size += f" ({most} if {self.place_of_torch} leads to the build for CUDA)"
         return f"{self.environment.name}: {tool}, Python {self.python}: {size}, in {self.place}"
 
 
@@ -191,23 +203,35 @@ def order(name: str, into: Path | None = None, gpu: bool = False, python: str | 
         raise Unavailable(f"{name} is compiled, and there is no {' and no '.join(missing)} on PATH", remedy)
     uv = uv_program() if environment.pythons[0] >= OLD else None
     found = python_for(environment, python, uv)
-    options: tuple[str, ...] = ()
-    places = OF_PLACES["uv" if uv else "pip"]
-    if of_torch(pins(environment.file)) and not gpu and not any(map(variables().get, places)):
-        if not uv:
-            raise Unavailable(
-                f"{name}: from its usual index pip would fetch the build for CUDA, gigabytes",
-                f"install uv (`{installing('uv')}`), which knows where that for CPUs is, name it with PIP_FIND_LINKS "
-                "or PIP_EXTRA_INDEX_URL, or take the build for GPUs with --gpu",
-            )
-        options = ("--torch-backend", "cpu")
-    room = free(next(above for above in (place, *place.parents) if above.exists())) / 1e6
-    if room < environment.head.disk_mb:
+    options, place_of_torch = torch_of(environment, uv) if not gpu else ((), "")
+    asked = Order(environment, folder, place, found, uv, options, gpu, place_of_torch)
+    room, (_, most) = free(next(above for above in (place, *place.parents) if above.exists())) / 1e6, asked.most_mb
+    if room < most:
         raise Unavailable(
-            f"{name} takes {environment.head.disk_mb:,} MB in {place.parent}, where {room:,.0f} MB are free",
+            f"{name} takes up to {most:,} MB in {place.parent}, where {room:,.0f} MB are free",
             "make room, or name another folder with --into",
         )
-    return Order(environment, folder, place, found, uv, options, gpu)
+    return asked
+
+
+def torch_of(environment: Environment, uv: str | None) -> tuple[tuple[str, ...], str]:
+    """Return the installer's options for PyTorch's CPU wheels, or the variable by which a person named their place.
+
+    Then there are no options: uv would ask PyTorch's own index, and fail where it cannot be reached.
+    """
+    if not of_torch(pins(environment.file)):
+        return (), ""
+    given, cpu = variables(), ("--torch-backend", "cpu")
+    named = next((name for name in OF_PLACES["uv" if uv else "pip"] if given.get(name)), "")
+    if named:
+        return (cpu, "") if uv and given.get("UV_TORCH_BACKEND") == "cpu" else ((), named)
+    if uv:
+        return cpu, ""
+    raise Unavailable(
+        f"{environment.name}: from its usual index pip would fetch the build for CUDA, gigabytes",
+        f"install uv (`{installing('uv')}`), which knows where that for CPUs is, name it with PIP_FIND_LINKS "
+        "or PIP_EXTRA_INDEX_URL, or take the build for GPUs with --gpu",
+    )
 
 
 def uv_program() -> str | None:
@@ -231,7 +255,7 @@ def python_for(environment: Environment, named: str | None, uv: str | None) -> s
     if named:
         path = Path(shutil.which(named) or expanded(named)).absolute()
         if not will_do(path, wanted):
-            why = f"{environment.name} needs Python {environment.head.python}, and {named} is no such program"
+            why = f"{environment.name} has wheels for Python {environment.head.python} alone, and {named} is no such"
             raise RequestError(why, "name another, or leave --python out")
         return str(path)
     if sys.version_info[1] in environment.pythons:
@@ -243,7 +267,7 @@ def python_for(environment: Environment, named: str | None, uv: str | None) -> s
     if uv:
         return wanted[0]
     raise Unavailable(
-        f"{environment.name} needs Python {environment.head.python}, which was not found here",
+        f"{environment.name} has wheels for Python {environment.head.python} alone, which was not found here",
         f"install it (`pyenv install {wanted[0]}`, or `conda create -n py{wanted[0]} python={wanted[0]}`), or name it "
         "with --python",
     )

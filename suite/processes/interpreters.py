@@ -201,9 +201,15 @@ def made_folder() -> Path:
     return expanded(os.environ.get("XDG_DATA_HOME") or "~/.local/share").absolute() / "stagebench" / "envs"
 
 
+def command_of(adapter: Needs) -> str | None:
+    """Return the command that makes an adapter's environment, or makes anew one that is there and lacks something."""
+    there = adapter.environment and (made_folder() / adapter.environment / MADE).exists()
+    return adapter.remedy.replace(MAKE, f"{MAKE} --again", 1) if there else adapter.remedy
+
+
 def remedy(adapter: Needs) -> str:
     """Return what a person can do about a missing interpreter."""
-    command, _, comment = (adapter.remedy or "").partition("  # ")
+    command, _, comment = (command_of(adapter) or "").partition("  # ")
     added = f" ({comment})" if comment else ""
     made = f"Make its environment with `{command}`{added}, or name" if command else "Name"
     return f"{made} one with --python {adapter.name}=/path/to/python"

@@ -13,7 +13,7 @@ import pytest
 from stagebench.suite.cli import doctor
 from stagebench.suite.contracts.adapter import Capabilities
 from stagebench.suite.processes import query
-from stagebench.suite.processes.interpreters import Interpreter
+from stagebench.suite.processes.interpreters import MADE, Interpreter
 from stagebench.suite.worker import haproxy
 from tests.support.memory import small_group
 
@@ -88,25 +88,32 @@ def test_doctor_names_what_dies_when_it_starts(startable, stagebench):
 
 
 @pytest.mark.parametrize(
-    ("body", "remedy"),
+    ("body", "damaged"),
     [
-        ("raise ImportError('libalpha.so.1: cannot open shared object file')", "tox run -r -e alpha"),
-        ("import os; os.kill(os.getpid(), 11)", "tox run -r -e alpha"),
-        ("raise NotImplementedError('a stub still')", None),  # the adapter's own fault: what is installed is good
+        ("raise ImportError('libalpha.so.1: cannot open shared object file')", True),
+        ("import os; os.kill(os.getpid(), 11)", True),
+        ("raise NotImplementedError('a stub still')", False),  # the adapter's own fault: what is installed is good
     ],
 )
-def test_doctor_makes_a_damaged_environment_anew(startable, tmp_path, monkeypatch, body, remedy):
+@pytest.mark.parametrize(
+    ("place", "remedy"),
+    [("", "tox run -r -e alpha"), ("data/stagebench/envs", "stagebench env make --again alpha")],
+    ids=["tox", "env"],
+)
+def test_doctor_makes_a_damaged_environment_anew(startable, tmp_path, monkeypatch, body, damaged, place, remedy):
     alpha = startable.adapters["alpha"]
     (tmp_path / "damaged.py").write_text(body + "\n")
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("STAGEBENCH_TOX_DIR", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     alpha.package, alpha.trainer = "damaged", "damaged:Trainer"
     assert doctor.adapter_state(alpha, [])["remedy"] is None, "the running interpreter is nobody's to make"
-    python = tmp_path / alpha.environment / "bin" / "python"
+    python = tmp_path / place / alpha.environment / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    monkeypatch.setenv("STAGEBENCH_TOX_DIR", str(tmp_path))
-    assert doctor.adapter_state(alpha, [])["remedy"] == remedy
+    (python.parents[1] / MADE).write_text("{}")
+    assert doctor.adapter_state(alpha, [])["remedy"] == (remedy if damaged else None)
 
 
 def test_doctor_shows_the_devices_that_are_here_and_says_that_a_framework_for_gpus_has_none(startable):

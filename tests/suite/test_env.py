@@ -173,6 +173,18 @@ def test_one_that_was_interrupted_is_not_found(alpha, toys, stagebench):
         interpreters.find(toys.adapters["alpha"])
 
 
+def test_a_whole_one_that_lacks_something_is_to_be_made_again(alpha, stagebench):
+    (folder() / "bin").mkdir(parents=True)
+    (folder() / "bin" / "python").symlink_to(sys.executable)
+    marker = environments.Marker("1.0", "3.11.7", environments.pins(alpha / "alpha.txt"), gpu=False)
+    (folder() / interpreters.MADE).write_text(json.dumps(marker._asdict()))
+    made = stagebench("env", "make", "alpha")
+    assert made.code == 1
+    assert "no_such_framework" in made.out
+    assert "`stagebench env make --again alpha`" in made.out
+    assert "stagebench env make alpha`" not in made.out
+
+
 def test_a_clone_s_tox_environment_comes_first(alpha, toys, tmp_path):
     (tmp_path / "tox" / "alpha" / "bin").mkdir(parents=True)
     (tmp_path / "tox" / "alpha" / "bin" / "python").symlink_to(sys.executable)
@@ -185,6 +197,10 @@ def test_a_clone_s_tox_environment_comes_first(alpha, toys, tmp_path):
 def test_the_build_for_gpus_is_a_file_of_its_own(alpha, stagebench):
     assert environments.order("alpha", gpu=True).environment.head.disk_mb == 40
     assert listed(stagebench)["download MB"] == 1
+    head = (alpha / "alpha-gpu.txt").read_text()
+    (alpha / "alpha-gpu.txt").write_text(head.replace("= 40", "= 40\n# estimated = true"))
+    assert "estimated, not measured: the disk of alpha" in stagebench("env", "list", "--gpu").out
+    assert "estimated" not in stagebench("env", "list").out
     folder().mkdir(parents=True)
     marker = environments.Marker("1.0", "3.11.7", environments.pins(alpha / "alpha-gpu.txt"), gpu=True)
     (folder() / interpreters.MADE).write_text(json.dumps(marker._asdict()))
@@ -224,6 +240,61 @@ def test_what_is_missing_is_refused_before_anything_is_made(alpha, monkeypatch, 
     (alpha / "alpha.txt").write_text(HEAD + "torch==1.0\n")
     with raising(Unavailable, "alpha"):
         environments.order("alpha")
+
+
+@pytest.fixture
+def torch(alpha, monkeypatch, tmp_path):
+    """The toy's requirements are PyTorch, a wheel of one line in a folder that no variable names yet."""
+    if not environments.uv_program():
+        pytest.skip("there is no uv")
+    for names in environments.OF_PLACES.values():
+        for name in names:
+            monkeypatch.delenv(name, raising=False)
+    wheel(tmp_path / "wheels", "torch")
+    (alpha / "alpha.txt").write_text(HEAD + "torch==1.0\n")
+    return alpha
+
+
+def test_uv_takes_pytorch_s_wheels_for_cpus_where_a_person_has_named_no_other(torch, monkeypatch):
+    order = environments.order("alpha")
+    assert (order.options, order.most_mb) == (("--torch-backend", "cpu"), (1, 20))
+    monkeypatch.setenv("UV_TORCH_BACKEND", "cpu")
+    assert environments.order("alpha") == order
+    assert environments.order("alpha", gpu=True).options == ()
+
+
+@pytest.mark.parametrize("name", ["UV_FIND_LINKS", "PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL", "UV_TORCH_BACKEND"])
+def test_a_named_place_may_have_pytorch_for_cuda_alone_and_there_has_to_be_room_for_it(torch, monkeypatch, name):
+    room = int(environments.free(folder().parents[2]) / 1e6)
+    fits = HEAD.replace("= 20", f"= {room - 2000}") + "torch==1.0\n"
+    monkeypatch.setenv(name, "cu130")
+    order = environments.order("alpha")
+    assert (order.options, order.most_mb) == ((), (2601, 4120))
+    assert "2,601 and 4,120 MB" in str(order)
+    (torch / "alpha.txt").write_text(fits)
+    with raising(Unavailable, f"{room + 2100:,}"):
+        environments.order("alpha")
+    monkeypatch.delenv(name)
+    assert environments.order("alpha").options
+
+
+def test_what_cuda_adds_is_as_the_files_for_gpus_have_it():
+    usual, for_gpus = environments.declared(), environments.declared(gpu=True)
+    both = [name for name in for_gpus if environments.of_torch(environments.pins(usual[name].file))]
+    assert {"pytorch", "caffempi", "horovod-pytorch"} <= set(both)
+    for name in both:
+        head, other = usual[name].head, for_gpus[name].head
+        added = (head.download_mb + environments.CUDA_MB[0], head.disk_mb + environments.CUDA_MB[1])
+        assert added == pytest.approx((other.download_mb, other.disk_mb), rel=0.05), name
+
+
+@pytest.mark.slow
+def test_a_folder_of_wheels_is_enough_where_pytorch_s_index_cannot_be_reached(torch, monkeypatch, tmp_path):
+    for name, value in {"UV_FIND_LINKS": tmp_path / "wheels", "UV_NO_INDEX": 1, "UV_HTTP_RETRIES": 0}.items():
+        monkeypatch.setenv(name, str(value))
+    environments.make(environments.order("alpha"))
+    assert list(folder().glob("lib/*/site-packages/torch.py"))
+    assert "torch" in environments.marker_of(folder()).pins[0]
 
 
 def test_a_python_is_found_on_path_and_among_pyenv_s_and_conda_s(alpha, monkeypatch, tmp_path):

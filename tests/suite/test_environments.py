@@ -86,7 +86,8 @@ def test_a_tox_environment_that_lacks_something_is_told_when_nothing_else_has_it
 
 
 def test_remedies_are_told_with_their_remarks():
-    found = environments.remedy(SimpleNamespace(name="slow", remedy="tox run -e slow  # takes: ten minutes"))
+    slow = SimpleNamespace(name="slow", environment=None, remedy="tox run -e slow  # takes: ten minutes")
+    found = environments.remedy(slow)
     assert found.startswith("Make its environment with `tox run -e slow` (takes: ten minutes), or name one with")
     with pytest.raises(environments.MissingRequirement, match=r"^wanting: no libbanana.so .*; apt install libbanana$"):
         environments.find(Libraryless("pluggy"))

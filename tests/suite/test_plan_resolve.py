@@ -10,8 +10,9 @@ from stagebench.suite.contracts.model_server import ModelServer
 from stagebench.suite.data import locate
 from stagebench.suite.errors import RequestError
 from stagebench.suite.plan import load, ready_made, resolve
-from stagebench.suite.plan.model import SECTIONS, Pass
+from stagebench.suite.plan.model import SECTIONS, Block, Pass, ScaleBlock
 from stagebench.suite.plan.model_servers import serving_of, unkept
+from stagebench.suite.plan.read import TOP_KEYS
 from stagebench.suite.plan.resolve import idle, measurable
 from stagebench.suite.results.records import CaseEntry
 from stagebench.suite.worker.case_parts import Sampling, Schedule, Serving, Training
@@ -28,6 +29,28 @@ def stored_and_read(case: Case) -> Case:
 
 
 SINGLE = '[[cases]]\nadapter = "alpha"\nstrategy = "single"\nworkload = "mnist_small"\n'
+
+
+# docs/stability.md promises these until the next major version; a new key gets its place here.
+KEYS = {
+    "plan": "name title most_cases defaults sampling training scale cases overrides",
+    "cases": (
+        "adapter strategy workload data batch scaling nodes ranks devices device threads launcher binding "
+        "share_devices straggler memory_limit tuning precision optimiser clip_norm warmup_epochs decay lr "
+        "readers data_mode format page_cache prefetch repeat augment on_error max_delay_ms bound_ms "
+        "bound_share model_server workers arrivals address options seed time_limit silence_limit hosts passes "
+        "knobs"
+    ),
+    "sampling": "warmup_steps warmup_limit steps seconds processes breakdowns quick",
+    "training": "epochs held_out target patience",
+    "scale": "divide_batch multiply_batch device keep sampling training",
+}
+
+
+def test_a_plan_has_the_keys_that_are_promised():
+    tables = {"cases": Block, "scale": ScaleBlock, **SECTIONS}
+    found = {name: set(model.model_fields) for name, model in tables.items()} | {"plan": set(TOP_KEYS)}
+    assert found == {name: set(keys.split()) for name, keys in KEYS.items()}
 
 
 def test_the_plan_model_names_the_same_things_as_a_case():

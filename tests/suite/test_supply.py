@@ -6,11 +6,13 @@ import re
 import subprocess
 import sys
 import tomllib
+import zipfile
 
 import pytest
 import yaml
 
 from stagebench.suite import __version__
+from stagebench.suite.files import DOCS
 from stagebench.suite.processes.environments import declared, pins
 from tests.validation.supply import supply
 
@@ -55,6 +57,14 @@ def test_two_builds_of_the_wheel_have_equal_bytes(tmp_path, monkeypatch):
     one, two = (supply.built(tmp_path / name) for name in ("one", "two"))
     assert one.read_bytes() == two.read_bytes()
     assert one.stat().st_size <= supply.MOST
+    named = {"adapters.md", "cntk-libraries.md", "planted-mistakes.md"}  # by messages, as DOCS / "adapters.md"
+    assert {f"stagebench/docs/{name}" for name in named} <= set(zipfile.ZipFile(one).namelist())
+    assert DOCS == supply.ROOT / "docs"
+
+
+def test_a_release_is_tried_on_every_python(tmp_path):
+    with pytest.raises(SystemExit, match=r"3\.99"):
+        supply.installed(tmp_path / "stagebench.whl", "3.99", tmp_path / "environment")
 
 
 def test_without_a_snapshot_it_says_so(monkeypatch, capsys):

@@ -17,13 +17,13 @@ def test_what_stands_is_shown_and_not_built_again(monkeypatch, capsys):
     assert capsys.readouterr().out in (f"horovod {build.VERSION}\n", f"horovod {build.VERSION}, with NCCL\n")
 
 
-def test_another_engine_is_skipped_without_a_compiler_and_fails_with_one(monkeypatch, tmp_path, capsys):
+def test_another_engine_fails_unless_it_is_optional_and_there_is_no_compiler(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(build, "pip", lambda *_: pytest.fail("pip was run"))
     monkeypatch.setenv("PATH", str(tmp_path))
     assert not build.stands(OTHER)
-    for asked in ([OTHER], ["--show", OTHER]):
-        assert build.main(asked) == 0
-        assert "Horovod is skipped: it is compiled, and there is no c++ and no make" in capsys.readouterr().err
+    for asked, code in (([OTHER], 1), (["--optional", OTHER], 0), (["--show", OTHER], 0)):
+        assert build.main(asked) == code
+        assert "Horovod is not built: it is compiled, and there is no c++ and no make" in capsys.readouterr().err
     for tool in ("c++", "make"):
         (tmp_path / tool).write_text("#!/bin/sh\n")
         (tmp_path / tool).chmod(0o755)

@@ -169,6 +169,13 @@ def test_what_stands_without_nccl_does_not_stand_for_gpus(machine, monkeypatch):
     assert ["nccl_built" in code for code in asked] == [False, True]
 
 
+@pytest.mark.parametrize(("options", "code"), [([], 1), (["--optional"], 0), (["--show"], 0)])
+def test_without_a_compiler_it_fails_unless_it_is_optional(monkeypatch, tmp_path, options, code, capsys):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert build.main([*options, "tensorflow"]) == code
+    assert "no c++ and no make" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("engine", ["mxnet", "tensorflow"])
 def test_other_engines_are_not_looked_at(machine, monkeypatch, engine, capsys):
     machine("nvcc", "wheel")

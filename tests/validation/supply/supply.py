@@ -3,9 +3,9 @@
     python tests/validation/supply/supply.py COMMAND
 
 release writes dist/: the last commit's wheel, built twice, its hash and its bill of materials; it installs the wheel on
-each Python of PYTHONS that is here. lock writes locks/ENV.txt next to this file: the packages that tox's `deps` lead
-to, with hashes. sbom writes sbom/ENV.json (CycloneDX) for each environment in .tox. licences prints a table of their
-licences. advisories checks locked versions against a folder (STAGEBENCH_ADVISORIES) of OSV files and of an index's own
+each Python of PYTHONS. lock writes locks/ENV.txt next to this file: the packages that tox's `deps` lead to, with
+hashes. sbom writes sbom/ENV.json (CycloneDX) for each environment in .tox. licences prints a table of their licences.
+advisories checks locked versions against a folder (STAGEBENCH_ADVISORIES) of OSV files and of an index's own
 pages as JSON, which list yanked releases (PEP 691); with --digest D, only if the folder still has that digest.
 
 uv (for CNTK pip) resolves, cyclonedx-py writes the bills; the program itself asks no index.
@@ -144,12 +144,12 @@ def built(place: Path) -> Path:
 
 
 def installed(wheel: Path, version: str, place: Path) -> str:
-    """Install the wheel on a Python; return the version that it reports, or that this Python is not here."""
+    """Install the wheel on a Python; return the version that it reports. SystemExit if this Python is not here."""
     offline = os.environ | {"UV_PYTHON_DOWNLOADS": "never"}
     if subprocess.run(
         ["uv", "venv", "--quiet", "--python", version, str(place)], env=offline, capture_output=True
     ).returncode:
-        return "not here, not tried"
+        sys.exit(f"Python {version} is not here, so the wheel was not tried on it: `uv python install {version}`")
     python = str(place / "bin" / "python")
     subprocess.run(["uv", "pip", "install", "--quiet", "--python", python, str(wheel)], check=True)
     command = [str(place / "bin" / "stagebench"), "--version"]
