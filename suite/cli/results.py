@@ -157,7 +157,8 @@ def _others(standing: Standing, rows: Sequence[Row], column: int, width: int) ->
             ends = f" ({interval(row.rate)})" if row.rate and row.rate.scatters else ""
             tokens = f"{number(row.token_rate.value)} tokens/s" if row.token_rate else ""
             efficiency = f"{percent(row.scaling.efficiency.value)} of ideal scaling" if row.scaling else ""
-            parts = [f"{result}{ends}", tokens, efficiency, *_own_marks(standing, row)]
+            kept = f"up to {row.kept.words} queries/s" if row.kept else ""
+            parts = [f"{result}{ends}", kept, tokens, efficiency, *_own_marks(standing, row)]
             words = _plain(" · ".join(filter(None, parts)))
             names, texts = _wrapped(name, column), textwrap.wrap(words, width - column - 2)
             for index in range(max(len(names), len(texts))):
