@@ -4,8 +4,8 @@
     python tests/validation/queue_model.py --adapter onnxruntime --model-server mosec
 
 Serves mnist_small at rising rates, with batches of one and of eight. The model is given the seconds of batches at the
-other rates (`Served.compared`). A rate's load is its share of the largest rate: in process the speed of `offline`, behind
-a server that of its closed loops.
+other rates (`Served.compared`). A rate's load is its share of the largest: in process the speed of `offline`, behind a
+server that of its closed loops.
 """
 
 import argparse
@@ -80,7 +80,8 @@ def figures(row: Row) -> Iterator[dict[str, object]]:
             if at.rate <= LOAD * largest and found and found.predicted:
                 errors[at.rate] = 100 * abs(found.predicted / found.measured - 1)
         print(what, {f"{rate:.0f}/s": f"{error:.1f} %" for rate, error in errors.items()}, flush=True)
-        yield figure(what, max(errors.values(), default=None), "%", at_most=most, why="no rate with so many queries")
+        why = "no punctual rate with so many queries"
+        yield figure(what, max(errors.values(), default=None), "%", at_most=most, why=why)
 
 
 if __name__ == "__main__":
