@@ -73,9 +73,14 @@ def _known(name: str) -> Callable[[Row], Cell]:
     return lambda row: None if (word := getattr(row.case, name)) == UNKNOWN else word
 
 
-def _end(name: str) -> Callable[[Row], Cell]:
-    """None of a speed without an interval."""
-    return lambda row: getattr(row.rate, name) if row.rate and row.rate.scatters else None
+def _end(name: str, kept: bool = False) -> Callable[[Row], Cell]:
+    """None of a speed, or of a kept rate, without an interval."""
+
+    def end(row: Row) -> Cell:
+        rate = row.kept and row.kept.rate if kept else row.rate
+        return getattr(rate, name) if rate and rate.scatters else None
+
+    return end
 
 
 def _latency(load: str, share: float) -> Callable[[Row], Cell]:
@@ -85,11 +90,6 @@ def _latency(load: str, share: float) -> Callable[[Row], Cell]:
 def _of_the_load(name: str) -> Callable[[Row], Cell]:
     """None of a case without the load `server`."""
     return lambda row: getattr(row.case.serving, name) if SERVER in row.case.passes else None
-
-
-def _kept(row: Row) -> Cell:
-    kept = row.served and row.served.keeping(row.case.serving)
-    return kept.rate.value if kept else None
 
 
 COLUMNS = (
@@ -111,7 +111,7 @@ COLUMNS = (
     Column("comparable", "comparable", "may stand beside other frameworks' rows", bool),
     Column("proof", "proof.key", "key of the proof"),
     Column("processes", lambda row: len(row.measured), "measured", int),
-    Column("samples_per_second", "rate.value", "all devices together, geometric mean over processes", float),
+    Column("samples_per_second", "rate.value", "all devices together, without a model server; mean over processes", float),
     Column("samples_per_second_low", _end("low"), "lower end of the 95 % interval", float),
     Column("samples_per_second_high", _end("high"), "upper end of the 95 % interval", float),
     Column("samples_per_second_per_device", "rate_per_device.value", "the same for each device", float),
@@ -128,7 +128,9 @@ COLUMNS = (
     Column("max_delay_ms", _of_the_load("max_delay_ms"), "that a query may wait for others of its batch", float),
     Column("bound_ms", _of_the_load("bound_ms"), "of the latencies", float),
     Column("bound_share", _of_the_load("bound_share"), "of the queries that keep it", float),
-    Column("queries_per_second", _kept, "the largest rate that keeps the bound", float),
+    Column("queries_per_second", "kept.rate.value", "the largest rate that keeps the bound", float),
+    Column("queries_per_second_low", _end("low", kept=True), "lower end of the 95 % interval", float),
+    Column("queries_per_second_high", _end("high", kept=True), "upper end of the 95 % interval", float),
     Column("unanswered", "served.unanswered", "queries without an answer", int),
     Column("wrong_answers", "served.wrong", "those that were not to their queries", int),
 )

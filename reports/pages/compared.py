@@ -53,7 +53,8 @@ def _comparison(found: Comparison) -> Section:
     title = f"{found.after.name} is {found.verdict}: {faster} faster, {slower} slower of {len(both)}"
     after, before = (tag("a", run.name, href=f"{run.name}/index.html") for run in (found.after, found.before))
     said = f". 95 % intervals over processes; changes below {100 * found.threshold:g} % do not count ("
-    heads = "Case | verdict< | before, samples/s | after | change! | interval | remarks<"
+    units = " or ".join(sorted({one.after.unit for one in both if one.after}))
+    heads = f"Case | verdict< | before, {units} | after | change! | interval | remarks<"
     lines = [_line(one) for one in sorted(both, key=lambda one: one.verdict not in KINDS)]
     body: Cells = [tag("p", after, " against ", before, said, tag("code", "stagebench compare"), ").")]
     body.append(table("The latest two runs", heads, lines))
@@ -69,19 +70,21 @@ def _comparison(found: Comparison) -> Section:
 def _line(one: Compared) -> Cells:
     assert one.before
     assert one.after
-    remarks = ["; ".join(one.bars), f"not the same: {'; '.join(one.differs)}" if one.differs else ""]
+    remarks = ["; ".join(one.bars), f"not the same: {'; '.join(one.differs)}" if one.differs else "", *one.latency]
     change, ends = "", ""
     if one.found:
         ratio = one.found.ratio
         low, change, high = (share(end - 1) for end in (ratio.low, ratio.value, ratio.high))
         ends = f"{low} … {high}"
     verdict = tag("span", one.verdict, class_=KINDS.get(one.verdict))
-    speeds = number(one.before.speed or None), number(one.after.speed or None)
+    both = [row.judged_by if row else None for row in (one.before, one.after)]
+    speeds = (number(rates and rates.value) for rates in both)
     return [one.case.label, verdict, *speeds, change, ends, " · ".join(filter(None, remarks))]
 
 
 def _history(series: Sequence[Series]) -> Section:
     changed = sum(bool(each.changes) for each in series)
+    units = " or ".join(sorted({each.points[-1].row.unit for each in series}))
     charts = [_chart(name, each).html() for name, each in named(series)[:DRAWN]]
     lines = []
     for each in series:
@@ -90,12 +93,12 @@ def _history(series: Sequence[Series]) -> Section:
             f"on; changed there: {'; '.join(change.differs) or 'nothing that the runs keep'}"
             for change in each.changes
         )
-        first, last = (number(each.points[at].row.speed) for at in (0, -1))
+        first, last = (number(each.points[at].level.value) for at in (0, -1))
         lines.append([each.case.label, str(len(each.points)), first, last, what])
     cut = f"The first {DRAWN} of {len(series)} cases are drawn, those that changed before the others; "
     body = [note(f"{cut}the table has them all.") if len(series) > DRAWN else None]
     body.append(tag("div.panels.three", charts))
-    body.append(table("History", "Case | runs | first, samples/s | latest | changes<", lines))
+    body.append(table("History", f"Case | runs | first, {units} | latest | changes<", lines))
     told = f"). A change can be told from noise once there are {FEWEST} runs."
     body.append(note("The oldest run first (", tag("code", "stagebench history"), told))
     title = f"{changed} of {len(series)} cases changed their speed"
@@ -110,17 +113,15 @@ def _day(point: Point) -> str:
 
 
 def _chart(name: Name, series: Series) -> Lines:
-    points = [point for point in series.points if point.row.rate]
+    points = series.points
     days = [datetime.fromisoformat(point.run.about.created).timestamp() / 86400 for point in points]
     if len(set(days)) < len(days):
         days = [float(index) for index in range(len(days))]
-    line = Line.of("", days, [point.row.rate for point in points], "lead", 2.0)
+    line = Line.of("", days, [point.level for point in points], "lead", 2.0)
     ticks = {days[at]: _day(points[at]) for at in (0, -1)}
-    changes = "; ".join(
-        f"{change.ratio - 1:+.0%} on {_day(points[change.at])}" for change in series.changes if change.at < len(points)
-    )
-    first, last = (number(points[at].row.speed) for at in (0, -1))
-    return Lines(changes or f"{first} → {last}", series.case.label, [line], "begun", "samples/s", ticks=ticks)
+    changes = "; ".join(f"{change.ratio - 1:+.0%} on {_day(points[change.at])}" for change in series.changes)
+    first, last = (number(points[at].level.value) for at in (0, -1))
+    return Lines(changes or f"{first} → {last}", series.case.label, [line], "begun", points[-1].row.unit, ticks=ticks)
 
 
 class Measured(NamedTuple):
@@ -129,6 +130,11 @@ class Measured(NamedTuple):
     system: str
     run: MeasuredRun
     row: Row
+
+    @property
+    def rates(self) -> Rates:
+        assert self.row.judged_by
+        return self.row.judged_by
 
 
 def systems_of(runs: Systems) -> list[Section]:
@@ -175,20 +181,19 @@ def _equal(runs: Systems) -> list[list[Measured]]:
     for name, several in runs.items():
         for run in several:
             for row in run.rows:
-                if row.comparable:
+                if row.comparable and row.judged_by:
                     newest[name, row.id] = Measured(name, run, row)
     settings = grouped(newest.values(), lambda each: (each.row.group, each.run.about.method)).values()
     shared = [rows for rows in settings if len({each.system for each in rows}) > 1]
-    return [sorted(rows, key=lambda each: -each.row.speed) for rows in shared]
+    return [sorted(rows, key=lambda each: -each.rates.value) for rows in shared]
 
 
 def _verdicts(rows: Sequence[Measured]) -> dict[str, Against]:
     """Compare the rows by their numbers. Rounds of different runs have nothing in common, whatever they are called."""
     rates = {}
-    for index, (_, run, row) in enumerate(rows):
-        assert row.rates
-        by_round: dict[Round, float] = {(run.key, at): rate for at, rate in row.rates.by_round.items()}
-        rates[str(index)] = Rates(by_round, row.rates.steps, row.rates.first_look)
+    for index, each in enumerate(rows):
+        by_round: dict[Round, float] = {(each.run.key, at): rate for at, rate in each.rates.by_round.items()}
+        rates[str(index)] = Rates(by_round, each.rates.steps, each.rates.first_look)
     return against_fastest(rates)
 
 
@@ -200,10 +205,11 @@ def _leaders(settings: Sequence[tuple[Sequence[Measured], Mapping[str, Against]]
         for index, (each, name) in enumerate(zip(rows, labels([one.row.case for one in rows], True), strict=True)):
             against = verdicts[str(index)]
             system = tag("a", each.system, href=f"{each.run.path}/index.html")
-            cells = [[system, small(name.words)], measured(each.row.rate), percent(against.ratio.value)]
+            cells = [[system, small(name.words)], measured(each.rates.interval), percent(against.ratio.value)]
             lines.append(Entry([*cells, against.verdict], "lead" if against.leads else "", each.row.case.adapter))
         bodies.append(Body(lines, words))
-    heads = "System | samples/s^ | of the fastest | verdict<"
+    units = " or ".join(sorted({rows[0].row.unit for rows, _ in settings}))
+    heads = f"System | {units}^ | of the fastest | verdict<"
     return Section("leaders", "Who leads at equal settings", [table("Equal settings", heads, *bodies), note(EQUAL)])
 
 

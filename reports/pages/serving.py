@@ -53,8 +53,7 @@ class Load(NamedTuple):
 
     @property
     def kept(self) -> Kept | None:
-        """The largest rate that keeps the bound."""
-        return self.served.keeping(self.rule)
+        return self.row.kept
 
     def compared(self, at: AtRate) -> Mapping[float, Compared]:
         """Return the measured and the modelled latency at a rate, by quantile."""

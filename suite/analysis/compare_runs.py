@@ -5,6 +5,8 @@ common rounds. Over all cases together a wrong "faster" or "slower" comes up in 
 "A simple sequentially rejective multiple test procedure", 1979); an interval has the level at which its verdict was
 reached. A change that is certainly smaller than the threshold is none.
 
+The load `server` is judged by the rate that keeps its bound, which may be known only to a step between rates.
+
 Processes of one run resemble each other more than runs of different days. If it is known how much a case's runs differ,
 that is its noise, unless its processes scatter more.
 
@@ -22,19 +24,32 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from stagebench.suite.analysis.comparability import DISQUALIFYING
+from stagebench.suite.analysis.latency import words_of
 from stagebench.suite.analysis.rows import Row
-from stagebench.suite.analysis.runs import NAMED, MeasuredRun, barring, differing, same_but_knobs, same_but_sampling
+from stagebench.suite.analysis.runs import (
+    NAMED,
+    NONE_KEPT,
+    MeasuredRun,
+    barring,
+    differing,
+    same_but_knobs,
+    same_but_sampling,
+)
 from stagebench.suite.analysis.stats import LEVEL, Centre, Interval, Rates, around, centre, independent, student_t
 from stagebench.suite.analysis.trend import Noise, noise
+from stagebench.suite.analysis.wording import milliseconds, number
 from stagebench.suite.contracts.case import Case
 from stagebench.suite.errors import RequestError
 from stagebench.suite.results.stored import json_ready
 from stagebench.suite.text import command_line, grouped
+from stagebench.suite.worker.case_parts import PER_DECADE
 
 SMALL = 0.03  # the default for the smallest change that matters
 POWER = 0.95  # of finding the change, were the noise known; other uncertainty takes a few in a hundred
 CAREFUL = 0.85  # confidence that the noise is no larger
 MOST = 1000  # processes: a case that needs more cannot be measured
+STEP = Noise(math.log(10) / PER_DECADE / 2, MOST)  # of rates "at least": one step is no verdict, two are
+NOTICED = 1.25  # times: a bounded latency that changes by less is not named
 
 FASTER, SLOWER, SAME = "faster", "slower", "no detectable difference"
 REFUSED = "not comparable"
@@ -132,6 +147,7 @@ class Compared:
     bars: Sequence[str] = ()  # reasons that make it not comparable
     differs: Sequence[str] = ()  # other conditions that differ
     runs: Noise | None = None  # how much runs of it differ
+    latency: Sequence[str] = ()  # of the load `server`, if it changed
     found: Judged | None = None  # None: not comparable
 
     @property
@@ -158,6 +174,7 @@ class Compared:
             "processes_needed": found and found.needs,
             "not_comparable_because": self.bars,
             "differs": self.differs,
+            "bounded_latency": self.latency,
             "deviation_of_runs": self.runs and self.runs.deviation,
         }
         return json_ready(values)
@@ -225,14 +242,32 @@ def compare(
             continue
         for reason, count in unused[run.key].items():
             notes.append(f"--history {run.path} says nothing of {count} case{'s' if count > 1 else ''}: {reason}")
-    sides = {
-        at: Sides(pair.before.rates, pair.after.rates, pair.runs)
-        for at, pair in enumerate(pairs)
-        if not pair.bars and pair.before and pair.before.rates and pair.after and pair.after.rates
-    }
+    sides = {at: found for at, pair in enumerate(pairs) if (found := _sides(pair))}
     judgements = judged(sides, threshold)
     cases = [replace(pair, found=judgements.get(at)) for at, pair in enumerate(pairs)]
     return Comparison(before.path, after.path, threshold, cases, notes)
+
+
+def _sides(pair: Compared) -> Sides | None:
+    """Return the results of a comparable case."""
+    before, after = (row and row.judged_by for row in (pair.before, pair.after))
+    if pair.bars or not before or not after:
+        return None
+    lower = pair.before if before.value < after.value else pair.after
+    unsure = lower and lower.kept and lower.kept.at_least  # it may be as large as the other one
+    noises = filter(None, (pair.runs, STEP if unsure else None))
+    return Sides(before, after, max(noises, default=None))
+
+
+def _latency(before: Row, after: Row) -> list[str]:
+    """Return in words the bounded percentile at the largest rate that both tried, if it changed much."""
+    share = before.case.serving.bound_share
+    ours, theirs = (row.served.pooled(share) if row.served else {} for row in (before, after))
+    rate = max(ours.keys() & theirs.keys(), default=None)
+    if rate is None or 1 / NOTICED < theirs[rate] / ours[rate] < NOTICED:
+        return []
+    change = f"{milliseconds(ours[rate])} → {milliseconds(theirs[rate])} ms"
+    return [f"{words_of(share)} at {number(rate)} queries/s: {change}"]
 
 
 def _rates_of_runs(
@@ -253,8 +288,8 @@ def _rates_of_runs(
         bars = []
         for row in rows:
             bars.append(_disqualified(row) or differing(before.conditions(own), run.conditions(row), barring(allowed)))
-            if not bars[-1]:
-                rates.append((run.about.created, math.log(row.speed)))
+            if not bars[-1] and row.judged_by:
+                rates.append((run.about.created, math.log(row.judged_by.value)))
         if all(bars):
             unused[key][bars[0][0] if bars else "it has no speed of it"] += 1
     return [rate for _, rate in sorted(rates)]
@@ -299,10 +334,12 @@ def _pair(
     bars = differing(ours, theirs, barring(allowed))
     for run, row in ((before, one), (after, other)):
         bars += [f"{run.path}: {words}" for words in _disqualified(row)]
-        if len(row.measured) < 2:
+        if len(row.judged_by.by_round if row.judged_by else row.measured) < 2:
             bars.append(f"{run.path}: one process, and noise shows from two on; measure more")
-    return Compared(one, other, bars, differing(ours, theirs, [*allowed, *NAMED]))
+    differs = differing(ours, theirs, [*allowed, *NAMED])
+    return Compared(one, other, bars, differs, latency=_latency(one, other))
 
 
 def _disqualified(row: Row) -> list[str]:
-    return [f"{mark}: {DISQUALIFYING[mark]}" for mark in row.marks if mark in DISQUALIFYING]
+    marks = [f"{mark}: {DISQUALIFYING[mark]}" for mark in row.marks if mark in DISQUALIFYING]
+    return [*marks, *([] if row.judged_by else [NONE_KEPT])]

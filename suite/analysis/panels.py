@@ -72,7 +72,9 @@ def titles(cases: Sequence[Case]) -> list[str]:
     for case, differing in zip(cases, differences(cases, TITLED), strict=True):
         batch = f"batch {case.batch}" if case.scaling == "weak" else f"batch {case.global_batch} in all"
         setting = [case.workload, devices(case.placement.device_count), batch]
-        found.append(" · ".join([*setting, *([] if case.tuning == UNKNOWN else [case.tuning]), *differing]))
+        served = SERVER in case.passes and case.serving.model_server != INPROCESS
+        own = [*differing, *["samples/s in process"] * served]  # `offline` asks the predictor, and no server
+        found.append(" · ".join([*setting, *([] if case.tuning == UNKNOWN else [case.tuning]), *own]))
     return found
 
 

@@ -14,7 +14,7 @@ from stagebench.suite.analysis.leaders import Against
 from stagebench.suite.analysis.learning import Learnt, Staleness, joined_staleness
 from stagebench.suite.analysis.machine import Gpu, Peak, each_once
 from stagebench.suite.analysis.measured import Process, Profile, Startup, merge_layers
-from stagebench.suite.analysis.serving import Served, served
+from stagebench.suite.analysis.serving import Kept, Served, served
 from stagebench.suite.analysis.stats import Interval, Rates, rates_of
 from stagebench.suite.contracts.case import Case
 from stagebench.suite.errors import Refused
@@ -22,6 +22,7 @@ from stagebench.suite.results.foreign import stated
 from stagebench.suite.results.records import Declared, Proof
 from stagebench.suite.results.stored import json_ready
 from stagebench.suite.worker.contract import LayerTimes
+from stagebench.suite.worker.pass_kinds import SERVER
 
 OPERATIONS = 2  # of a multiply-accumulate
 
@@ -159,6 +160,23 @@ class Row:
         found = {process.round: (process.tries, process.model_server) for process in self.measured}
         return served(found, self.case.placement.nodes)
 
+    @cached_property
+    def kept(self) -> Kept | None:
+        """The largest rate of the load `server` that keeps its bound."""
+        return self.served.keeping(self.case.serving) if self.served else None
+
+    @property
+    def judged_by(self) -> Rates | None:
+        """What runs are compared by: with the load `server` the rate that keeps the bound, else the speed."""
+        if SERVER not in self.case.passes:
+            return self.rates
+        return self.kept.rates if self.kept else None
+
+    @property
+    def unit(self) -> str:
+        """The unit of `judged_by`."""
+        return "queries/s" if SERVER in self.case.passes else "samples/s"
+
     @property
     def memory(self) -> list[int]:
         """Peak bytes of each rank over all processes: on its devices if the framework reports it, else on the host."""
@@ -254,7 +272,7 @@ class Row:
             }
             for lesson in self.lessons
         ]
-        rule = self.case.serving
+        rule, kept = self.case.serving, self.kept
         values = {
             "id": self.id,
             "label": self.case.label,
@@ -284,7 +302,7 @@ class Row:
                 for load, shares in PERCENTILES.items()
                 if any(load in process.latencies for process in self.measured)
             },
-            "keeps_its_bound": self.served and self.served.keeping(rule),
+            "keeps_its_bound": kept and {"rate": kept.rate, "at_least": kept.at_least},
             "goodput": self.served
             and [
                 {"offered_per_second": rate, "right_in_time_per_second": found}

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from stagebench.suite.analysis.comparability import DISQUALIFYING
 from stagebench.suite.analysis.rows import Row
+from stagebench.suite.analysis.stats import Interval
 from stagebench.suite.analysis.summary import summarise
 from stagebench.suite.analysis.trend import change_points
 from stagebench.suite.contracts.case import Case
@@ -23,11 +24,13 @@ from stagebench.suite.results.run_folder import RunFolder
 from stagebench.suite.results.stored import json_ready
 from stagebench.suite.text import grouped
 from stagebench.suite.worker.case_parts import Sampling
+from stagebench.suite.worker.pass_kinds import SERVER
 
 # Kinds of conditions that bar a comparison if they differ; a person may allow the latter two, as the question.
 METHOD, ALLOWED = "method", ("machine", "knobs")
 # Kinds that are named next to a comparison if they differ.
 NAMED = ("versions", "code", "system", "sampling")
+NONE_KEPT = "no rate of its queries is known to keep the bound in every process"
 
 Conditions = Mapping[str, Mapping[str, str]]  # by kind and name
 
@@ -116,9 +119,9 @@ def barring(allowed: Collection[str]) -> list[str]:
 
 
 def same_but_sampling(case: Case) -> Case:
-    """Return the case without how, and on which hosts, it was measured."""
-    place = replace(case.placement, hosts=())
-    return replace(case, placement=place, sampling=Sampling(), passes=(), time_limit=0.0, silence_limit=0.0)
+    """Return the case without how, and on which hosts, it was measured; the load `server` is another measurement."""
+    place, passes = replace(case.placement, hosts=()), tuple({SERVER}.intersection(case.passes))
+    return replace(case, placement=place, sampling=Sampling(), passes=passes, time_limit=0.0, silence_limit=0.0)
 
 
 def same_but_knobs(case: Case) -> Case:
@@ -131,6 +134,12 @@ class Point(NamedTuple):
 
     run: MeasuredRun
     row: Row
+
+    @property
+    def level(self) -> Interval:
+        """The speed, or the rate that keeps a bound."""
+        assert self.row.judged_by
+        return self.row.judged_by.interval
 
 
 @dataclass(frozen=True)
@@ -162,7 +171,7 @@ class Series:
                 "created": point.run.about.created,
                 "commit": point.run.about.commit,
                 "id": point.row.id,
-                "samples_per_second": point.row.rate,
+                point.row.unit.replace("/s", "_per_second"): point.level,
             }
             for point in self.points
         ]
@@ -192,7 +201,7 @@ def history(runs: Sequence[MeasuredRun], threshold: float) -> list[Series]:
 
 def series_of(ordered: Sequence[MeasuredRun], threshold: float) -> list[Series]:
     """Return every case with a sound speed in one of the different runs, of which the oldest is first."""
-    points = [Point(run, row) for run in ordered for row in run.measured.values() if row.comparable]
+    points = [Point(run, row) for run in ordered for row in run.measured.values() if row.comparable and row.judged_by]
     # A new version of an adapter may have another knob, which makes no other case, unless a run has several.
     counts = Counter((point.run.key, same_but_knobs(point.row.case).id) for point in points)
     ambiguous = {id_ for (_, id_), count in counts.items() if count > 1}
@@ -208,14 +217,13 @@ def left_out(runs: Sequence[MeasuredRun]) -> list[str]:
     """Return a sentence for each mark that keeps rows out of a history."""
     rows = [row for run in runs for row in run.measured.values()]
     marks = Counter(mark for row in rows for mark in row.marks if mark in DISQUALIFYING)
-    return [
-        f"{count} row{'s' if count > 1 else ''} left out, {mark}: {DISQUALIFYING[mark]}"
-        for mark, count in marks.items()
-    ]
+    reasons = {f"{mark}: {DISQUALIFYING[mark]}": count for mark, count in marks.items()}
+    reasons[NONE_KEPT] = sum(row.judged_by is None for row in rows)
+    return [f"{count} row{'s' if count > 1 else ''} left out, {why}" for why, count in reasons.items() if count]
 
 
 def _series(points: Sequence[Point], threshold: float) -> Series:
-    speeds = [math.log(point.row.speed) for point in points]
+    speeds = [math.log(point.level.value) for point in points]
     ends = [0, *change_points(speeds, math.log1p(threshold)), len(points)]
     changes = []
     for before, at, end in zip(ends, ends[1:], ends[2:], strict=False):

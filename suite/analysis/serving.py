@@ -15,7 +15,7 @@ from stagebench.suite.analysis import queueing
 from stagebench.suite.analysis.latency import allowed, bound
 from stagebench.suite.analysis.queueing import Station
 from stagebench.suite.analysis.stats import Interval, Rates, Round
-from stagebench.suite.analysis.wording import number
+from stagebench.suite.analysis.wording import bracketed, number
 from stagebench.suite.text import grouped
 from stagebench.suite.worker.case_parts import ARRIVALS, BURST, Serving
 from stagebench.suite.worker.messages import ServerUse, Try
@@ -97,12 +97,17 @@ class Compared(NamedTuple):
 class Kept(NamedTuple):
     """The rate that keeps a bound."""
 
-    rate: Interval  # queries/s
+    rates: Rates  # queries/s, by process
     at_least: bool  # True: no rate above it is known that does not keep the bound, or only one that was given up
 
     @property
+    def rate(self) -> Interval:
+        """The mean over processes."""
+        return self.rates.interval
+
+    @property
     def words(self) -> str:
-        return f"{'at least ' * self.at_least}{number(self.rate.value)}"
+        return f"{'at least ' * self.at_least}{number(self.rate.value)}{bracketed(self.rate)}"
 
 
 @dataclass(frozen=True)
@@ -140,8 +145,7 @@ class Served:
         found = {at: kept for at, rates in self.by_round.items() if (kept := _keeping(rates, rule))}
         if not found or len(found) < len(self.by_round):
             return None
-        rates = Rates({at: rate for at, (rate, _) in found.items()})
-        return Kept(rates.interval, any(more for _, more in found.values()))
+        return Kept(Rates({at: rate for at, (rate, _) in found.items()}), any(more for _, more in found.values()))
 
     def at_bound(self, rule: Serving) -> AtRate | None:
         """Return the largest rate of the first process that keeps the bound; the lowest if none does; None of none."""

@@ -79,10 +79,9 @@ def _notes(comparison: "Comparison") -> Iterable[str]:
 
     labels_of: dict[str, list[str]] = {}
     for case in comparison.cases:
-        for why in case.bars:
-            labels_of.setdefault(f"not comparable: {why}", []).append(case.case.label)
-        for what in case.differs:
-            labels_of.setdefault(f"not the same: {what}", []).append(case.case.label)
+        bars, differs = (f"not comparable: {why}" for why in case.bars), (f"not the same: {it}" for it in case.differs)
+        for words in (*bars, *differs, *case.latency):
+            labels_of.setdefault(words, []).append(case.case.label)
         if case.found and case.verdict == SAME and case.found.resolution > comparison.threshold:
             remedy = "measure as many processes in each run as `needed` says"
             if not case.found.needs:
@@ -125,13 +124,13 @@ def _print_series(series: "Series") -> None:
     changes = {change.at: change for change in series.changes}
     rows: list[dict[str, Any]] = []
     for at, point in enumerate(series.points):
-        rate, change = point.row.rate, changes.get(at)
+        rate, change = point.level, changes.get(at)
         rows.append(
             {
                 "began": point.run.about.created[:16].replace("T", " "),
                 "run": str(point.run.path),
-                "samples/s": significant(point.row.speed),
-                "95 % interval": f"{significant(rate.low)} to {significant(rate.high)}" if rate else "",
+                point.row.unit: significant(rate.value),
+                "95 % interval": f"{significant(rate.low)} to {significant(rate.high)}",
                 "change": f"{change.ratio - 1:+.1%}" if change else "",
             }
         )

@@ -157,7 +157,8 @@ def _others(standing: Standing, rows: Sequence[Row], column: int, width: int) ->
             ends = f" ({interval(row.rate)})" if row.rate and row.rate.scatters else ""
             tokens = f"{number(row.token_rate.value)} tokens/s" if row.token_rate else ""
             efficiency = f"{percent(row.scaling.efficiency.value)} of ideal scaling" if row.scaling else ""
-            parts = [f"{result}{ends}", tokens, efficiency, *_own_marks(standing, row)]
+            kept = f"up to {row.kept.words} queries/s" if row.kept else ""
+            parts = [f"{result}{ends}", kept, tokens, efficiency, *_own_marks(standing, row)]
             words = _plain(" · ".join(filter(None, parts)))
             names, texts = _wrapped(name, column), textwrap.wrap(words, width - column - 2)
             for index in range(max(len(names), len(texts))):
@@ -221,8 +222,8 @@ def _beside_speed(row: Row) -> Iterator[str]:
         yield f"computes {percent(row.computing_share)} of a step"
     rule = row.case.serving
     if row.served and (at := row.served.at_bound(rule)):
-        kept, good = row.served.keeping(rule), row.served.goodput(rule)[at.rate]
-        words = f"up to {kept.words} queries/s" if kept else "at no rate"
+        good = row.served.goodput(rule)[at.rate]
+        words = f"up to {row.kept.words} queries/s" if row.kept else "at no rate"
         yield f"{words_of(rule.bound_share)} within {rule.bound_ms:g} ms {words}"
         yield f"{number(good)} of {number(at.rate)} queries/s right and in time"
         if "hop" in at.stages:
@@ -254,7 +255,7 @@ def _cells(row: Row) -> dict[str, str]:
 def _say_power(rows: Sequence[Row], until: float | None) -> None:
     """Say how many processes a comparison with another run needs, if a case has fewer; `until` is the run's rule."""
     change = until if until and until > 0 else SMALL
-    noises = [(row, processes_noise(row.rates)) for row in rows if row.rates and row.sound]
+    noises = [(row, processes_noise(row.judged_by)) for row in rows if row.judged_by and row.sound]
     needed = [(row, processes_needed(noise, change)) for row, noise in noises if noise]
     few = [(row, count) for row, count in needed if count is None or count > len(row.measured)]
     if few:

@@ -13,7 +13,7 @@ from typing import Any, Callable, Iterator, List, Sequence, Tuple
 
 import numpy as np
 
-from stagebench.suite.worker.case_parts import BURST, FLOORS, ROUNDS, Serving
+from stagebench.suite.worker.case_parts import BURST, FLOORS, PER_DECADE, ROUNDS, Serving
 from stagebench.suite.worker.common_clock import wait_until
 from stagebench.suite.worker.contract import Call, Unsupported
 from stagebench.suite.worker.evidence import distance
@@ -22,7 +22,6 @@ from stagebench.suite.worker.messages import PARTS_INSIDE, PREDICTOR_PARTS, Try
 from stagebench.suite.worker.predictor import Predictor
 
 LEAST = 0.3  # of the capacity, which full batches reach: the lowest rate that is tried
-PER_DECADE = 10  # rates: 1, 1.26, 1.58, ..., the same for all cases, whose latencies can then be compared
 TIMED = 10  # full batches that tell the capacity
 LONGEST_S = 300.0  # of all tries
 HOPELESS = 5.0  # times the bound: a queue whose oldest query waits so long has more to do than it can

@@ -45,6 +45,7 @@ FLOORS = {0.9: 64, 0.95: 130, 0.99: 662, 0.999: 6636}
 
 ARRIVALS = ("poisson", "bursts")  # besides the path of a trace
 BURST = 8  # queries that arrive at once
+PER_DECADE = 10  # rates: 1, 1.26, 1.58, ..., the same for all cases, whose latencies can then be compared
 ROUNDS = 2  # of all rates, the second one backwards: drift hits all alike
 MOST_WORKERS = 64  # of a model server
 

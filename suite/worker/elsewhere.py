@@ -7,6 +7,7 @@ together, for how long, and in how much memory, is not known.
 import http.client
 import urllib.parse
 from contextlib import ExitStack, closing
+from typing import Dict, List
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from stagebench.suite.worker.asking import PATIENCE_S, Address, Asking
 from stagebench.suite.worker.contract import Unavailable
 from stagebench.suite.worker.messages import ServerUse
 from stagebench.suite.worker.protocols import GRPC
+
+TURNS, PAIRS = 5, 16  # of queries; as many as are distinct, at least
+CACHED = 0.9  # of a new query's latency, by the least of a turn, to which other programs add nothing
 
 
 class Elsewhere(Asking):
@@ -46,6 +50,25 @@ class Elsewhere(Asking):
                 f"the model server {self._named} answers otherwise than this framework does: it has "
                 "another network, or other parameters; serve what `stagebench export-network` writes"
             )
+        self._refuse_cache()
+
+    def _refuse_cache(self) -> None:
+        """Ask one query again and again, in turns with new ones: Unavailable if it always is answered sooner."""
+        for turn in range(TURNS):
+            seconds: Dict[bool, List[float]] = {True: [], False: []}  # by whether a query is new
+            for number in range(PAIRS * (turn + 1), PAIRS * (turn + 2)):  # PAIRS: the queries themselves come first
+                for variant in (number, 0):
+                    task = {"due": [0.0], "hopeless_s": PATIENCE_S, "variant": variant}
+                    seconds[variant > 0] += self._do(task, PATIENCE_S)["latency_s"]
+            if not all(seconds.values()):
+                return  # queries without an answer are counted later
+            new, again = (1000.0 * min(seconds[which]) for which in (True, False))
+            if again >= CACHED * new:
+                return
+        raise Unavailable(
+            f"the model server {self._named} answers a query again in {again:.3g} ms and a new one in {new:.3g} ms, "
+            "at best: it has a cache; turn that off there"
+        )
 
     def _refusal(self, problem: str) -> Unavailable:
         return Unavailable(f"the model server {self._named} {problem}; start it there, or correct `address`")

@@ -16,6 +16,7 @@ import select
 import selectors
 import sys
 import time
+from functools import partial
 from typing import Any, Dict, List, NamedTuple, Optional
 
 import numpy as np
@@ -64,16 +65,17 @@ class Generator:
 
     {"due": [seconds, ...], "hopeless_s": seconds}: queries at these times after the begin, until more than LOST of
     them have waited so long; {"in_flight": number, "seconds": seconds}: a closed loop with that number under way.
-    "patience_s": seconds, after the last query was sent, until the rest is given up.
+    "patience_s": seconds, after the last query was sent, until the rest is given up. With "variant": number, not the
+    queries in turn are sent but one, which no other number has; 0: the first one.
     """
 
     def __init__(self, target: Target, loop: Any) -> None:
         self._target, self._loop = target, loop
         self._right = np.load(target.right)
-        queries = np.load(target.queries)
+        self._queries = np.load(target.queries)
         host = f"[{target.host}]" if ":" in target.host else target.host
-        host = f"{host}:{target.port}"
-        self._requests = [protocols.request(target.protocol, host, target.path, each) for each in queries]
+        self._encoded = partial(protocols.request, target.protocol, f"{host}:{target.port}", target.path)
+        self._every = self._requests = [self._encoded(each) for each in self._queries]
         link = GrpcLink if target.protocol == protocols.GRPC else HttpLink
         self._link: Any = link(target.host, target.port, loop, self._answered)
         self._numbers = itertools.count()  # over all tasks: no answer to an old query is taken for a new one's
@@ -85,7 +87,8 @@ class Generator:
     async def run(self, task: Dict[str, Any]) -> Dict[str, Any]:
         """Run a task to its end; every query that was sent is counted."""
         self._closed, self._given_up, self._room = [], 0, KEPT
-        patience = task.pop("patience_s")
+        patience, variant = task.pop("patience_s"), task.pop("variant", None)
+        self._requests = self._every if variant is None else [self._variant(variant)]
         await self._link.open()
         gc.collect()
         gc.disable()
@@ -99,6 +102,10 @@ class Generator:
         gc.enable()
         last = max((query.done for query in self._closed if query.done), default=time.perf_counter())
         return dict(self._counted(), lag_s=lags, begin_s=begin, wall_s=last - begin)
+
+    def _variant(self, number: int) -> bytes:
+        rolled, at = divmod(number, len(self._queries))
+        return self._encoded(np.roll(self._queries[at], rolled))
 
     async def _open_loop(self, begin: float, due: List[float], hopeless_s: float) -> List[float]:
         lags: List[float] = []
@@ -186,7 +193,7 @@ class Generator:
                 trouble = trouble or _trouble(query)
                 continue
             latencies.append(query.done - query.due)
-            if answer is not None and self._target.bound < np.inf:
+            if answer is not None and self._target.bound < np.inf and self._requests is self._every:
                 compared += 1
                 right = self._right[query.number % len(self._right)]
                 counts["wrong"] += not distance(answer, right) <= self._target.bound

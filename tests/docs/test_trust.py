@@ -15,7 +15,7 @@ from stagebench.suite.results.records import METHOD
 from stagebench.suite.results.run_folder import RunFolder
 from tests.reports.made_run import MadeRun, case_of
 from tests.support.noise import dealt, mixed
-from tests.validation import bench, conclusions, real_speeds, trust
+from tests.validation import bench, conclusions, inference_native, real_speeds, transformer_native, trust
 from tests.validation.figures import figure, told
 
 BENCHMARKS = Path(__file__).parents[1] / "validation"
@@ -64,6 +64,23 @@ def test_a_check_is_run_until_its_bound_is_settled_or_half_an_hour_is_over(
     monkeypatch.setattr(trust, "LONGEST_S", longest_s)
     line = {"figures": [figure("speed", 1.0, interval=(0.9, 1.1), at_least=bound)]}
     assert check(tmp_path, f"import json; print(json.dumps({line!r}))")["runs"] == runs
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "kept"), [(0.98, 1.0, True), (0.98, 0.995, False), (0.96, 1.01, False), (0.99, 1.2, True)]
+)
+def test_an_adapter_is_as_fast_as_a_hand_written_loop_by_both_ends_of_the_interval(low, high, kept):
+    for script in (inference_native, transformer_native):
+        found = {"ratio": (low + high) / 2, "low": low, "high": high, "apart": 0.0, "loss": 0.0}
+        named = {"framework": "pytorch", "network": "resnet50", "batch": 1}
+        assert told(list(script.figures({**found, **named}))) == (not kept)
+
+
+def test_a_check_without_a_result_is_named(tmp_path):
+    check(tmp_path, EMPTY)
+    page = trust.page(tmp_path / "trust", [MADE, trust.Check("other", "And that?", ("y",))])
+    assert "Not run yet: `other`." in page
+    assert "Not run yet" not in trust.page(tmp_path / "trust", [MADE])
 
 
 def test_what_was_stopped_goes_on_with_the_checks_that_have_no_result_of_this_method(tmp_path, monkeypatch):

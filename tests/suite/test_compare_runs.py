@@ -10,7 +10,7 @@ from stagebench.suite.analysis.compare_runs import compare
 from stagebench.suite.analysis.runs import MeasuredRun, history
 from stagebench.suite.errors import RequestError
 from stagebench.suite.processes.query import commit_of
-from stagebench.suite.worker.case_parts import Sampling
+from stagebench.suite.worker.case_parts import Sampling, Serving
 from tests.reports.made_run import MadeRun, case_of, proof_of
 
 CASES = case_of("pytorch"), case_of("caffempi")
@@ -248,6 +248,66 @@ def test_a_history_names_the_first_run_of_a_change_and_what_changed_with_it(comm
     assert f"from {runs[6]} on; what changed there: versions: Python 3.11.7 → 3.12.1" in out
     assert "no change" in out
     assert "too few runs to tell a change: it takes 5" in command("history", *runs[:2]).out
+
+
+def halved(tried):
+    tried.update(rate=tried["rate"] / 2, wall_s=2 * tried["wall_s"])
+
+
+def doubled(tried):
+    tried["latency_s"] = [2 * seconds for seconds in tried["latency_s"]]
+    tried["stage_s"] = {name: 2 * seconds for name, seconds in tried["stage_s"].items()}
+
+
+def served(path, change=lambda tried: None, bound_ms=20.0, **changes):
+    """A run of the load `server`, whose offline speed never changes."""
+    rule = Serving(bound_ms=bound_ms, bound_share=0.9, model_server="mosec")
+    case = case_of(strategy="inference", passes=("offline", "server"), serving=rule)
+    run = made(path, cases=[case], **changes)
+    run.changed(case, lambda record: list(map(change, record["ranks"][0]["tries"])), range(5))
+    return run.folder.path
+
+
+@pytest.mark.parametrize(
+    ("change", "bound_ms", "verdict", "words"),
+    [
+        (lambda tried: None, 20.0, SAME, ""),
+        (halved, 20.0, "slower", "p90 at 100 queries/s"),
+        (doubled, 35.0, "slower", "p90 at 200 queries/s"),
+        (doubled, 1000.0, SAME, "p90 at 200 queries/s"),
+        (doubled, 20.0, "not comparable", "no rate of its queries is known to keep the bound"),
+    ],
+)
+def test_a_model_server_is_judged_by_the_rate_that_keeps_the_bound(command, tmp_path, change, bound_ms, verdict, words):
+    before, after = served(tmp_path / "before", bound_ms=bound_ms), served(tmp_path / "after", change, bound_ms)
+    (found,) = json.loads(command("compare", before, after, "--json").stdout)["cases"]
+    assert found["verdict"] == verdict
+    if change is halved:
+        assert found["ratio"]["value"] == pytest.approx(0.5, rel=1e-6)
+    assert words in command("compare", before, after).out
+    assert bool(found["bounded_latency"]) == (change in (halved, doubled))
+
+
+def test_a_rate_that_is_known_to_a_step_is_no_verdict_and_two_steps_are_one(command, tmp_path):
+    """Every process keeps the bound at its largest rate, so that their scatter says nothing."""
+    before, *others = [
+        served(tmp_path / f"by{step}", lambda tried, step=step: tried.update(rate=tried["rate"] * step), 1000.0)
+        for step in (1.0, 10**0.1, 10**0.2)
+    ]
+    found = [json.loads(command("compare", before, each, "--json").stdout) for each in others]
+    assert [each["verdict"] for each in found] == [SAME, "faster"]
+
+
+def test_a_history_of_a_model_server_is_that_of_the_rate_that_keeps_the_bound(command, tmp_path):
+    days = [served(tmp_path / f"day{day}", *[halved] * (day > 14), day=day) for day in range(10, 20)]
+    found = json.loads(command("history", *days, "--json").stdout)
+    (change,) = found[0]["changes"]
+    assert (change["at"], change["ratio"]) == (5, pytest.approx(0.5))
+    assert found[0]["points"][0]["queries_per_second"]["value"] > 100
+    assert "queries/s" in command("history", *days).out
+    none = [served(tmp_path / f"none{day}", doubled, day=day) for day in (10, 11)]
+    done = command("history", *none)
+    assert "2 rows left out, no rate of its queries is known to keep the bound" in str(done.error)
 
 
 def test_a_history_says_what_it_leaves_out(command, tmp_path):

@@ -112,9 +112,11 @@ def test_ids_of_cases_without_an_address_or_options_stay():
         ("triton", "preferred_batch_size = [1, 4]", [4]),
         ("triton-grpc", "preferred_batch_size = [0]", []),
         ("triton", 'preferred_batch_size = ["4"]', []),
+        ("kserve", "", [1]),
+        ("mlflow", "", [1]),
     ],
 )
-def test_an_option_that_no_batch_can_have_is_refused(plan_file, server, options, batches):
+def test_a_batch_or_an_option_that_a_server_cannot_have_is_refused(plan_file, server, options, batches):
     asked = f'batch = [1, 4]\nmodel_server = "{server}"\noptions = {{ {options} }}\n'
     found = resolve(load(plan_file(HEAD + asked)), adapters(), launchers(), workloads())
     assert [each.case.batch for each in found if each.outcome is None] == batches

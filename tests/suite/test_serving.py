@@ -117,3 +117,9 @@ def test_parts_of_tries_that_tell_all_of_them_add_up_to_the_latency():
     other = tries(100, 0.03)._replace(stage_s={"lag": 0.001, "server": 0.027, "forward": 0.002})
     (at,) = served({("a", 0): ([whole, other], USE)}).first
     assert at.stages == whole.stage_s
+
+
+def test_the_kept_rate_of_several_processes_has_an_interval_in_words():
+    found = {("a", at): ([tries(rate, 0.01), tries(8 * rate, 0.04)], USE) for at, rate in enumerate((100, 110, 105))}
+    kept = served(found).keeping(Serving(bound_share=0.9, bound_ms=10.0))
+    assert (kept.rate.processes, kept.words) == (3, "105 (93.2 … 118)")

@@ -10,6 +10,7 @@ from stagebench.suite.cli.output import show_rows
 from stagebench.suite.cli.results import print_results
 from stagebench.suite.errors import Refused, once_per_reason
 from stagebench.suite.text import significant, without_codes
+from tests.reports.made_experiments import inference
 from tests.reports.made_run import MadeRun, case_of
 
 
@@ -54,6 +55,13 @@ def test_the_marks_and_speeds_of_rows_that_are_not_compared_are_said(tmp_path, c
     printed = capsys.readouterr().out
     assert " samples/s (" in printed.splitlines()[0] or printed.startswith("PyTorch ddp does ")
     assert "no proof" in printed
+
+
+def test_an_offline_speed_is_not_said_to_be_a_model_server_s(tmp_path, capsys):
+    print_results(inference(tmp_path / "run"))
+    *_, title, row, _ = without_codes(capsys.readouterr().out).splitlines()
+    assert title.endswith("samples/s in process")
+    assert "up to at least 200 queries/s" in row
 
 
 def test_what_a_terminal_is_told_is_broken_between_words(run, monkeypatch, capsys):

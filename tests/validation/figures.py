@@ -15,6 +15,13 @@ def figure(what, value, unit="", interval=None, at_least=None, at_most=None, why
     return dict(named, **{name: each for name, each in found.items() if each is not None})
 
 
+def as_fast(what, found):
+    """Figures of a ratio of speeds whose interval reaches 1.00, and nowhere falls below 0.97."""
+    yield figure(what, found["ratio"], "", (found["low"], found["high"]))
+    yield figure(what + ", lower end", found["low"], at_least=0.97)
+    yield figure(what + ", upper end", found["high"], at_least=1.0)
+
+
 def kept(found):
     """Whether a figure keeps its bound; None where it has none."""
     value, least, most = found["value"], found.get("at_least"), found.get("at_most")

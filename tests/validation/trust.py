@@ -69,6 +69,17 @@ class Check:
 
 
 AS_FAST = "Native step of {} ÷ a hand-written loop"
+FRAMEWORKS = {
+    "pytorch": "PyTorch",
+    "tensorflow": "TensorFlow",
+    "mxnet": "MXNet",
+    "cntk": "CNTK",
+    "jax": "JAX",
+    "caffempi": "Caffe-MPI style",
+    "onnxruntime": "ONNX Runtime",
+    "openvino": "OpenVINO",
+}
+INFERENCE_ONLY = ("onnxruntime", "openvino")
 PROFILER = "Difference of the stages from {}"
 LAYERS = "Layers one by one ÷ within a stage, {}"
 CHECKS = (
@@ -85,6 +96,15 @@ CHECKS = (
         ("pytorch_native.py", "--ranks", "2", "--rounds", "12"),
         "pytorch",
         runs=12,  # two ranks on two cores scatter by 3 %
+    ),
+    *(
+        Check(f"inference-{name}", f"Inference of {title} ÷ hand-written", ("inference_native.py", "--framework", name))
+        for name, title in FRAMEWORKS.items()
+    ),
+    *(
+        Check(f"transformer-{name}", f"Transformers of {title} ÷ hand-written", ("transformer_native.py", name), name)
+        for name, title in FRAMEWORKS.items()
+        if name not in INFERENCE_ONLY
     ),
     Check("observer", "Cost of the measuring loop", ("observer.py",), "pytorch"),
     Check("stage-clock", "Cost of a border between stages", ("stage_clock.py",), "pytorch"),

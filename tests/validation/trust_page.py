@@ -48,8 +48,10 @@ command continues; `-- --only NAME` runs one check, `-- --again` all. The files 
 def page(folder: Path, checks: Sequence["Check"], figures: bool = False) -> str:
     """Return the page of the results in a folder; `figures`: with all of them, as on the website."""
     found = results(folder)
-    rows = [f"| {each.question} | {_result(found.get(each.name))} |\n" for each in checks]
+    rows = [f"| {each.question} | {_result(found[each.name])} |\n" for each in checks if each.name in found]
     table = f"\n| check | result |\n|---|---|\n{''.join(rows)}"
+    missing = ", ".join(f"`{each.name}`" for each in checks if each.name not in found)
+    table += f"\nNot run yet: {missing}.\n" if missing else ""
     sections = "".join(section(each, busy(each)) for each in found.values()) if figures else ""
     return (
         f"{ABOUT.format(busy=percent(BUSY), stolen=percent(STOLEN))}\n{_summary(found, len(checks))}{table}{sections}"
@@ -75,10 +77,8 @@ def _summary(found: Mapping[str, Result], checks: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _result(result: Result | None) -> str:
+def _result(result: Result) -> str:
     """Return a check's figures in a cell: those with bounds, of several networks the smallest and the largest."""
-    if result is None:
-        return "not run yet"
     if "failed" in result:
         return f"failed: {result['failed']}"
     bounded = [each for each in result["figures"] if kept(each) is not None]

@@ -121,6 +121,14 @@ def test_an_address_that_does_not_serve_the_network_is_named(asked, serve, fault
         pass
 
 
+def test_a_cache_is_refused_by_name(asked, serve):
+    address = serve("remembers") + "/numbers"
+    with raising(Unavailable, address), elsewhere(asked, address, "raw").running():
+        pass
+    with elsewhere(asked, serve("is slow") + "/numbers", "raw").running():
+        pass
+
+
 @pytest.mark.parametrize("name", ["tensorflow-serving", "raw"])
 def test_an_address_where_nothing_listens_is_named(asked, name):
     with (
