@@ -71,7 +71,7 @@ def ways():
     """(adapter, strategy, how many of what, knobs)."""
     for name, adapter in adapters().items():
         for strategy in adapter.capabilities.strategies:
-            if strategy.distributed or strategy.several_devices:
+            if (strategy.distributed or strategy.several_devices) and not strategy.infers:
                 over = "ranks" if strategy.distributed else "devices"
                 yield name, strategy.name, over, {}
                 for own, which, knobs in WAYS:
