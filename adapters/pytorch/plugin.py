@@ -269,7 +269,7 @@ KNOBS = {
     ),
     "checkpoint_segments": replace(
         SEGMENTS,
-        strategies=("single", *REPLICATED),
+        strategies=("single", *REPLICATED, "fsdp"),
         needs=(
             Need("compile", (False,), "a compiler decides what is kept"),
             Need("cuda_graph", (False,), "a graph replays kernels, and draws no dropout again"),

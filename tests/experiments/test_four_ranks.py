@@ -31,6 +31,7 @@ epochs = 2
 WAYS = [
     ("pytorch", "ddp", {"compression": "fp16"}),
     ("pytorch", "ddp", {"compression": "powersgd"}),
+    ("pytorch", "fsdp", {"checkpoint_segments": 2}),
     ("pytorch", "pipeline", {"schedule": "1f1b"}),
     ("pytorch", "pipeline", {"schedule": "interleaved"}),
     ("pytorch", "hybrid", {"schedule": "1f1b"}),
