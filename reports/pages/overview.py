@@ -104,7 +104,8 @@ def cases(report: Report) -> Section:
     """Return the table of all cases, by comparison; beyond SHOWN the others are loaded when they are searched for."""
     count = len(report.rows)
     heads = "Case | samples/s! | 95 % interval-" + " | tokens/s-" * report.texts
-    heads += " | of the fastest^ | 95 % interval- | ms a step-" + " | of peak-" * report.peaks + " | proof: error of its bound-"
+    heads += " | of the fastest^ | 95 % interval- | ms a step-"
+    heads += " | of peak-" * report.peaks + " | proof: error of its bound-"
     shown = islice(_lines(report), SHOWN)
     bodies = [Body([line for _, line in lines], panel.title) for panel, lines in groupby(shown, lambda each: each[0])]
     words = {"type": "search", "name": "q", "placeholder": "Filter: jax alexnet"}

@@ -209,8 +209,8 @@ def wrong_model(report: Report) -> Markup | None:
 
 def _table(report: Report, scaled: Sequence[Row]) -> Markup:
     nodes = any(row.over_nodes for row in scaled)
-    heads = "Case | place | samples/s" + " | tokens/s" * report.texts + " | speed-up! | efficiency! | exchange, of the iteration"
-    heads += " | over one node" * nodes
+    heads = "Case | place | samples/s" + " | tokens/s" * report.texts
+    heads += " | speed-up! | efficiency! | exchange, of the iteration" + " | over one node" * nodes
     bodies = []
     for panel in by_group(scaled):
         lines = []

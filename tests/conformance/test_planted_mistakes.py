@@ -765,7 +765,7 @@ TOKEN_CUTS = {
     "class token last": "the first wrong layer is class_token (class_token, ",
     "patches by column": "the first wrong layer is tokens (tokens, ",
     "another token's answer": "the first wrong layer is middle (select, ",
-    "backward of the softmax": "the first wrong layer is whole_attention (attention, which gives 7 x 12): the gradient that",
+    "backward of the softmax": "the first wrong layer is whole_attention (attention, which gives 7 x 12): the gradient",
     "decay times the rate twice": "",
 }
 TEXT_CUTS = {
