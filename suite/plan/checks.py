@@ -262,7 +262,7 @@ def _by_both(adapter: Adapter, strategy: Strategy, case: Case, graph: Graph) -> 
     declared = adapter.capabilities.knobs
     values = {**knobs.values(declared, case.knobs), "device": case.placement.device, "precision": case.precision}
     values["optimiser"] = case.optimiser
-    asked = {*values.items(), *(("kind", layer.kind) for layer in graph.layers)}
+    asked = [*values.items(), *(("kind", layer.kind) for layer in graph.layers)]
     refused = next((why for pair, why in strategy.refuses.items() if pair in asked), None)
     refused = refused or knobs.unmet(declared, values)
     if not refused and strategy.cut and held > 1:
