@@ -46,6 +46,8 @@ STRATEGIES = (
             "unsplit and without a word; use 'ddp' with several ranks, or device = 'cuda'",
             ("precision", "bfloat16"): "torch.nn.DataParallel's threads compute in float16 where it is asked for "
             "bfloat16, without scaling any loss; use 'ddp', or float16",
+            ("kind", "tied"): "torch.nn.DataParallel's copies of a tied layer would share the first GPU's weight; use "
+            "'ddp'",
         },
     ),
     _strategy(
@@ -267,7 +269,7 @@ KNOBS = {
     ),
     "checkpoint_segments": replace(
         SEGMENTS,
-        strategies=("single", *REPLICATED),
+        strategies=("single", *REPLICATED, "fsdp"),
         needs=(
             Need("compile", (False,), "a compiler decides what is kept"),
             Need("cuda_graph", (False,), "a graph replays kernels, and draws no dropout again"),

@@ -197,8 +197,6 @@ class DP(ReplicaTrainer):
             torch.cuda.synchronize(number)
 
     def _wrap(self) -> None:
-        if self._net.shared:
-            raise Unsupported("DataParallel's copies of a layer would share the first GPU's weight; use 'ddp'")
         # Its staged forward scatters as its native one does: there is no other.
         self._staged_net = self._native_net = Scattered(self._staged_net, device_ids=list(range(self.setup.devices)))
 

@@ -26,13 +26,13 @@ class Segments(nn.Module):
             )
         made: Dict[str, nn.Module] = {}
         self._stages = stages(graph, count, one_value=True)
-        self._nets = nn.ModuleList(Net(graph, weights, fast, stage, ways, made) for stage in self._stages)
+        self.nets = nn.ModuleList(Net(graph, weights, fast, stage, ways, made) for stage in self._stages)
 
     def forward(self, inputs: Tensor) -> Heads:
         """Return the heads, of inputs; torch draws a segment's dropout again from the same state."""
         values = {"input": inputs}
         leaving: List[Tensor] = []
-        for stage, net in zip(self._stages, self._nets):
+        for stage, net in zip(self._stages, self.nets):
             entering = [values[name] for name in stage.entering]
             last = stage is self._stages[-1]
             leaving = net(*entering) if last else checkpoint(net, *entering, use_reentrant=False)
@@ -41,7 +41,7 @@ class Segments(nn.Module):
 
     def trainable(self) -> Named:
         """Yield the parameters, in the graph's order."""
-        for net in self._nets:
+        for net in self.nets:
             yield from net.trainable()
 
     tensors = trainable  # there are no running statistics

@@ -11,7 +11,7 @@ from stagebench.reports.charts.html import Body, Cells, Content, joined, listing
 from stagebench.reports.charts.html import Entry as Line
 from stagebench.reports.charts.rows import Rows, Scale, interval, key
 from stagebench.reports.pages import scaling, speed, stages
-from stagebench.reports.pages.run import Report, Section
+from stagebench.reports.pages.run import Report, Section, tokens
 from stagebench.suite.analysis.comparability import meaning
 from stagebench.suite.analysis.panels import SHOWN, Name, Panel, by_group
 from stagebench.suite.analysis.rows import Row
@@ -78,6 +78,7 @@ def speeds_of(report: Report, panel: Panel) -> Rows:
         assert row.against
         ratio, speed = row.against.ratio, number(row.speed)
         words = f"{speed} samples/s{bracketed(row.rate)}; "
+        words += f"{number(row.token_rate.value)} tokens/s; " if row.token_rate else ""
         words += f"{share(ratio.value)} of the fastest{bracketed(ratio.scaled(100))}"
         kind = "lead" if row.against.leads else ""
         entries.append(report.entry(name, row, interval(scale, ratio), speed, words, percent(ratio.value), kind))
@@ -102,7 +103,8 @@ def matrix(report: Report) -> Markup:
 def cases(report: Report) -> Section:
     """Return the table of all cases, by comparison; beyond SHOWN the others are loaded when they are searched for."""
     count = len(report.rows)
-    heads = "Case | samples/s! | 95 % interval- | of the fastest^ | 95 % interval- | ms a step-"
+    heads = "Case | samples/s! | 95 % interval-" + " | tokens/s-" * report.texts
+    heads += " | of the fastest^ | 95 % interval- | ms a step-"
     heads += " | of peak-" * report.peaks + " | proof: error of its bound-"
     shown = islice(_lines(report), SHOWN)
     bodies = [Body([line for _, line in lines], panel.title) for panel, lines in groupby(shown, lambda each: each[0])]
@@ -144,7 +146,7 @@ def _line(report: Report, name: Name, row: Row) -> Line:
     cells: Cells = [report.head(name, row)]
     cells.append(number(rate.value) if rate else small(row.outcome if row.outcome != "ok" else "–"))
     cells.append(f"{number(rate.low)} … {number(rate.high)}" if rate and rate.scatters else "")
-    cells += [percent(against.ratio.value) if against else "", within]
+    cells += [*tokens(report, row), percent(against.ratio.value) if against else "", within]
     cells.append(milliseconds(row.case.global_batch / rate.value) if rate else "")
     cells += [percent(row.utilisation) if row.utilisation else ""] * report.peaks
     return Line([*cells, proven], "lead" if against and against.leads else "", row.case.adapter)
@@ -154,7 +156,7 @@ def pieces(report: Report) -> Iterator[tuple[str, str]]:
     """Yield (name, script) of the table's lines beyond the first SHOWN."""
     if len(report.rows) <= SHOWN:
         return
-    kinds = ["strong", "low", "led", "low", "low", *["low"] * report.peaks, "low"]
+    kinds = ["strong", *["low"] * (1 + report.texts), "led", "low", "low", *["low"] * report.peaks, "low"]
     flat = list(_lines(report))[SHOWN:]
     for index, first in enumerate(range(0, len(flat), PIECE)):
         rows = []

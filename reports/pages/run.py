@@ -80,6 +80,11 @@ class Report(Standing):
         return any(row.utilisation for row in self.rows)
 
     @cached_property
+    def texts(self) -> bool:
+        """True if the samples of any row have several tokens."""
+        return any(row.token_rate for row in self.rows)
+
+    @cached_property
     def predicted(self) -> tuple[list[Answer], list[str]]:
         """(Predictions of larger placements from the smallest, reasons of trainings without)."""
         return ([], []) if self.imported else beside_measured(self.folder, self.fast[:SHOWN])
@@ -161,6 +166,11 @@ class Report(Standing):
             return None
         every = [] if self.single else [" ", tag("a", "All cases", href=self.to("cases"))]
         return note(f"The first {SHOWN} of {len(found)} {what}, in the plan’s order.", every)
+
+
+def tokens(report: Report, row: Row) -> Cells:
+    """Return the cell of the column `tokens/s`, which a table has if `report.texts`."""
+    return [number(row.token_rate.value) if row.token_rate else ""] * report.texts
 
 
 Maker = Callable[[Report], Section | None]

@@ -25,7 +25,7 @@ from stagebench.reports.charts.html import (
 from stagebench.reports.charts.html import Entry as TableLine
 from stagebench.reports.charts.lines import Line, Lines
 from stagebench.reports.charts.rows import Rows, interval, linear, top
-from stagebench.reports.pages.run import Chart, Report, Section, of_cases
+from stagebench.reports.pages.run import Chart, Report, Section, of_cases, tokens
 from stagebench.suite.analysis.comparability import SHARED_GPUS
 from stagebench.suite.analysis.panels import SHOWN, Name, Panel, by_group, by_network, devices, for_charts, labels
 from stagebench.suite.analysis.panels import title as named
@@ -209,8 +209,8 @@ def wrong_model(report: Report) -> Markup | None:
 
 def _table(report: Report, scaled: Sequence[Row]) -> Markup:
     nodes = any(row.over_nodes for row in scaled)
-    heads = "Case | place | samples/s | speed-up! | efficiency! | exchange, of the iteration"
-    heads += " | over one node" * nodes
+    heads = "Case | place | samples/s" + " | tokens/s" * report.texts
+    heads += " | speed-up! | efficiency! | exchange, of the iteration" + " | over one node" * nodes
     bodies = []
     for panel in by_group(scaled):
         lines = []
@@ -218,7 +218,7 @@ def _table(report: Report, scaled: Sequence[Row]) -> Markup:
             assert row.scaling
             base = tag("small", f"one device: {number(row.scaling.baseline_rate)}", title=row.scaling.baseline_label)
             cells: Cells = [[report.head(name, row), base], place_words(*place_of(row.case)), number(row.speed)]
-            cells += [number(speed_up(row).value), _reached(row.scaling)]
+            cells += [*tokens(report, row), number(speed_up(row).value), _reached(row.scaling)]
             cells += [share(row.budget.exposed_share if row.budget else None), _reached(row.over_nodes)][: 1 + nodes]
             lines.append(TableLine(cells, of=row.case.adapter))
         bodies.append(Body(lines, panel.title))

@@ -8,7 +8,7 @@ import numpy as np
 from stagebench.reports.charts.html import Body, Cells, folded, listing, measured, note, small, table, tag
 from stagebench.reports.charts.rows import Rows, box, interval, linear, logarithmic, stack
 from stagebench.reports.imports.programs import notes_of
-from stagebench.reports.pages.run import Report, Section
+from stagebench.reports.pages.run import Report, Section, tokens
 from stagebench.suite.analysis.best import Best, Contest, contests, settings, usual_of
 from stagebench.suite.analysis.comparability import DISQUALIFYING
 from stagebench.suite.analysis.panels import SHOWN, Name, Panel, by_group, devices, for_charts, title
@@ -38,14 +38,13 @@ def speeds(report: Report) -> Section | None:
         aside.append(f"{reason}: {names}.")
     body += [tag("h3", "Not compared"), listing(aside)] if aside else []
     joules, peaks = any(row.joules_per_sample for row in report.fast), report.peaks and not imported
-    texts = any(row.token_rate for row in report.fast)
-    heads = "Case | samples/s! | per device" + " | tokens/s" * texts
+    heads = "Case | samples/s! | per device" + " | tokens/s" * report.texts
     heads += " | source<" if imported else " | of the fastest | verdict< | processes"
     heads += " | of peak-" * peaks + " | J a sample-" * joules
 
     def cells(row: Row) -> Cells:
         found: Cells = [measured(row.rate), number(row.rate_per_device.value if row.rate_per_device else None)]
-        found += [number(row.token_rate.value) if row.token_rate else ""] * texts
+        found += tokens(report, row)
         against, ratio, verdict = row.against, None, "nothing to compare with" if row.comparable else "not compared"
         if against:
             verdict = against.verdict.partition(":")[0]

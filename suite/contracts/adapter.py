@@ -87,7 +87,8 @@ class Strategy:
     # True: its ranks meet by MPI and need a launcher that provides it. The library's name, "Open MPI": the same, if no
     # mpi4py of the environment shows which library it is.
     mpi: bool | str = False
-    # Reasons for combinations that it cannot do, by (a knob, "device" or "precision"; value):
+    # Reasons for combinations that it cannot do, by (a knob, "device", "precision", "optimiser" or "kind", one of the
+    # network's layer kinds; value):
     # {("device", "cpu"): "it knows no CPU devices; ..."}.
     refuses: dict[tuple[str, Any], str] = field(default_factory=dict)
 

@@ -262,7 +262,8 @@ def _by_both(adapter: Adapter, strategy: Strategy, case: Case, graph: Graph) -> 
     declared = adapter.capabilities.knobs
     values = {**knobs.values(declared, case.knobs), "device": case.placement.device, "precision": case.precision}
     values["optimiser"] = case.optimiser
-    refused = next((why for (name, value), why in strategy.refuses.items() if values.get(name) == value), None)
+    asked = [*values.items(), *(("kind", layer.kind) for layer in graph.layers)]
+    refused = next((why for pair, why in strategy.refuses.items() if pair in asked), None)
     refused = refused or knobs.unmet(declared, values)
     if not refused and strategy.cut and held > 1:
         try:

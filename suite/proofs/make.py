@@ -40,7 +40,7 @@ from stagebench.workloads.catalogue import Workload
 PATIENCE, LIMIT = 1800.0, 6 * 3600.0  # seconds without a sign of life, and for all of a proof
 CLIP = 0.1  # of a proof whose case clips: below the norm of the first gradients of every network
 DECAY = 0.01  # of a proof whose case has none: large enough to be seen in three updates
-MOST_LAYERS = 40  # of a network in which the first wrong layer is looked for: each is built; the probes have every kind
+MOST_LAYERS = 44  # gpt_char's: in a larger network the first wrong layer is not looked for, since each cut is built
 EACH_IS_RIGHT = "each layer is right in a network that ends with it: look at the heads, and at how layers are joined"
 NO_FLOAT64 = "rounding may do this to a large network, and the adapter has no float64 to tell it from a mistake"
 LOOSER = (

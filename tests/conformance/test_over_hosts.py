@@ -56,14 +56,23 @@ WAYS = [
     Way("horovod-mxnet", "allreduce", "mpiexec", "mpi: Open MPI v"),
 ]
 # Too many for every day: by `tox run -e verify`. They meet as those above of the same launcher and transport do.
-TEXT = {"workload": "gpt_char", "optimiser": "adamw", "clip_norm": 1.0}
+UNCLIPPED = {"workload": "gpt_char", "optimiser": "adamw"}
+TEXT = {**UNCLIPPED, "clip_norm": 1.0}
+REPLICATED = ("ddp", "fsdp", "zero1", "accumulate")
 EVERY = [
-    *(Way("pytorch", name, "ssh", "gloo", TEXT) for name in ("ddp", "fsdp", "zero1", "tensor_parallel", "pipeline")),
+    *(Way("pytorch", name, "ssh", "gloo", TEXT) for name in (*REPLICATED, "tensor_parallel", "pipeline")),
+    Way("pytorch", "pipeline", "ssh", "gloo", {**TEXT, "knobs": {"schedule": "interleaved"}}),
+    Way("pytorch", "hybrid", "ssh", "gloo", {**TEXT, "ranks": 2}, 2),
+    Way("pytorch", "local_sgd", "ssh", "gloo", {**TEXT, "knobs": {"period": 2}}),
+    Way("pytorch", "parameter_server", "ssh", "tensorpipe", UNCLIPPED),
+    Way("tensorflow", "parameter_server", "ssh", "grpc", UNCLIPPED),
     Way("tensorflow", "multiworker_mirrored", "ssh", "ring over grpc", TEXT),
     Way("mxnet", "dist_sync", "ssh", "ps-lite", TEXT),
     Way("cntk", "data_parallel", "mpiexec", "mpi: Open MPI v", TEXT),
     Way("caffempi", "data_parallel", "mpiexec", "mpi: Open MPI v", TEXT),
-    Way("horovod-mxnet", "allreduce", "ssh", "gloo", TEXT),
+    Way("caffempi", "two_level", "mpiexec", "mpi: Open MPI v", {**TEXT, "ranks": 2}, 2),
+    Way("caffempi", "parameter_server", "mpiexec", "mpi: Open MPI v", TEXT),
+    *(Way(f"horovod-{engine}", "allreduce", "ssh", "gloo", TEXT) for engine in ("mxnet", "pytorch", "tensorflow")),
     Way("mxnet", "dist_async", "ssh", "ps-lite"),
     Way("caffempi", "data_parallel", "mpiexec", "mpi: Open MPI v"),
     Way("pytorch", "pipeline", "ssh", "gloo"),

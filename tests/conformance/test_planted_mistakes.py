@@ -27,7 +27,6 @@ from stagebench.adapters.reference.layers.tokens import GELU, Attention, Embeddi
 from stagebench.suite.contracts.case import Case, Placement
 from stagebench.suite.plugins import workloads
 from stagebench.suite.processes.attempt import Attempt
-from stagebench.suite.proofs.every_adapter import probe_graph
 from stagebench.suite.proofs.judgement import judge
 from stagebench.suite.proofs.make import DECAY
 from stagebench.suite.proofs.tolerances import tolerance
@@ -743,7 +742,7 @@ def test_threads_are_as_many_as_were_asked_for(mistake, monkeypatch):
     caught(mistake if mistake in THREADED else "none", problems)
 
 
-CUTS = {  # mistake of PROVEN: how the sentence on the first wrong layer begins
+CUTS = {  # by mistake: how the sentence on the first wrong layer begins
     "none": "",
     "no rectifier": "the first wrong layer is sum_relu (relu, which gives 12 x 6 x 5): its output",
     "alpha of the LRN": "the first wrong layer is norm1 (lrn, ",
@@ -754,33 +753,68 @@ CUTS = {  # mistake of PROVEN: how the sentence on the first wrong layer begins
     "labels": "a network of flatten and dense layers alone is wrong already: ",
     "weight of a head": "",
 }
+TOKEN_CUTS = {
+    "none": "",
+    "scores not scaled": "the first wrong layer is whole_attention (attention, which gives 7 x 12): its output",
+    "mask shifted by one": "the first wrong layer is causal_attention (attention, ",
+    "no mask": "the first wrong layer is causal_attention (attention, ",
+    "heads before queries, keys and values": "the first wrong layer is whole_qkv (qkv, ",
+    "epsilon beside the deviation": "the first wrong layer is norm (layer_norm, ",
+    "the exact GELU": "the first wrong layer is whole_gelu (gelu, ",
+    "positions off by one": "the first wrong layer is positions (positions, ",
+    "class token last": "the first wrong layer is class_token (class_token, ",
+    "patches by column": "the first wrong layer is tokens (tokens, ",
+    "another token's answer": "the first wrong layer is middle (select, ",
+    "backward of the softmax": "the first wrong layer is whole_attention (attention, which gives 7 x 12): the gradient",
+    "decay times the rate twice": "",
+}
+TEXT_CUTS = {
+    "none": "",
+    "tied head's gradient lost": "the first wrong layer is head (tied, which gives 8 x 11): the gradient that its",
+    "table's gradient lost": "the first wrong layer is embedding (embedding, which gives 8 x 12): the gradient of emb",
+    "repeated tokens averaged": "the first wrong layer is embedding (embedding, ",
+    "clipping on each rank": "",
+}
 
 
 @pytest.fixture(scope="module")
-def cuts(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("cuts")
-    locate.write_layers(made({}, RULE), probe_graph(), SAMPLES, str(folder))
-    return folder
+def first_wrong(tmp_path_factory):
+    """The sentence on the first wrong layer of a probe, of which every cut is written once."""
+    probe.register()
+    folders = {}
+
+    def found(name, how):
+        graph, optimiser = workloads()[name].graph(), PROOFS[name][0]
+        if name not in folders:
+            folders[name] = str(tmp_path_factory.mktemp(name))
+            locate.write_layers(made({}, optimiser), graph, SAMPLES, folders[name])
+        return "".join(locate.first_wrong_layer(made(only_where(how), optimiser), graph, SAMPLES, folders[name]))
+
+    return found
 
 
-@pytest.mark.parametrize("mistake", CUTS)
-def test_the_first_wrong_layer_is_named(mistake, cuts):
-    trainer = made(only_where(PROVEN.get(mistake, {})), RULE)
-    found = locate.first_wrong_layer(trainer, probe_graph(), SAMPLES, str(cuts))
-    assert "".join(found).startswith(CUTS[mistake])
-    assert bool(found) == bool(CUTS[mistake])
+@pytest.mark.parametrize(
+    ("name", "mistake", "begins"),
+    [
+        (name, *each)
+        for name, cuts in (("probe", CUTS), ("probe_tokens", TOKEN_CUTS), ("probe_text", TEXT_CUTS))
+        for each in cuts.items()
+    ],
+)
+def test_the_first_wrong_layer_is_named(name, mistake, begins, first_wrong):
+    found = first_wrong(name, PROOFS[name][1].get(mistake, {}))
+    assert found.startswith(begins)
+    assert bool(found) == bool(begins)
 
 
-def test_a_wrong_order_of_channels_is_named(cuts):
-    how = another("cut_flat", forward=channels_last)
-    (found,) = locate.first_wrong_layer(made(only_where(how), RULE), probe_graph(), SAMPLES, str(cuts))
+def test_a_wrong_order_of_channels_is_named(first_wrong):
+    found = first_wrong("probe", another("cut_flat", forward=channels_last))
     assert found.startswith("the first wrong layer is a flatten "), found
 
 
-def test_a_layer_that_cannot_be_joined_is_named(cuts):
+def test_a_layer_that_cannot_be_joined_is_named(first_wrong):
     """Its output has another shape, which the layer after it meets: the framework's own words name neither."""
-    how = forward("pool1", lambda it: it[:, :, 1:])
-    (found,) = locate.first_wrong_layer(made(only_where(how), RULE), probe_graph(), SAMPLES, str(cuts))
+    found = first_wrong("probe", forward("pool1", lambda it: it[:, :, 1:]))
     assert found.startswith("the first wrong layer is pool1 (max_pool, which gives 8 x 6 x 5): ValueError: "), found
 
 

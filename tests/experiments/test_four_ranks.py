@@ -31,6 +31,7 @@ epochs = 2
 WAYS = [
     ("pytorch", "ddp", {"compression": "fp16"}),
     ("pytorch", "ddp", {"compression": "powersgd"}),
+    ("pytorch", "fsdp", {"checkpoint_segments": 2}),
     ("pytorch", "pipeline", {"schedule": "1f1b"}),
     ("pytorch", "pipeline", {"schedule": "interleaved"}),
     ("pytorch", "hybrid", {"schedule": "1f1b"}),
@@ -71,7 +72,7 @@ def ways():
     """(adapter, strategy, how many of what, knobs)."""
     for name, adapter in adapters().items():
         for strategy in adapter.capabilities.strategies:
-            if strategy.distributed or strategy.several_devices:
+            if (strategy.distributed or strategy.several_devices) and not strategy.infers:
                 over = "ranks" if strategy.distributed else "devices"
                 yield name, strategy.name, over, {}
                 for own, which, knobs in WAYS:

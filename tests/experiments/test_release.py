@@ -98,11 +98,12 @@ SAME_STEPS, SAME_LOSS = 50, 1e-3
 
 def test_all_frameworks_learn_the_same_and_reach_the_target(experiment):
     rows = [row for row in summarise(experiment("learning").folder) if row.lessons]
-    assert {row.case.adapter for row in rows} == EVERYWHERE
-    curves = {row.case.adapter: row.lessons[0] for row in rows}
-    for name, lesson in curves.items():
+    curves = {(row.case.workload, row.case.adapter): row.lessons[0] for row in rows}
+    assert set(curves) == {(workload, name) for workload in ("mnist_small", "gpt_char") for name in EVERYWHERE}
+    for (workload, name), lesson in curves.items():
         best = max(epoch.accuracy for epoch in lesson.epochs)
-        assert best >= 0.98, f"{name} reaches {best}"
-        off = [abs(a - b) for a, b in zip(lesson.losses[:SAME_STEPS], curves["pytorch"].losses, strict=False)]
+        assert best >= 0.98 or workload != "mnist_small", f"{name} reaches {best}"
+        right = curves[workload, "pytorch"].losses
+        off = [abs(a - b) for a, b in zip(lesson.losses[:SAME_STEPS], right, strict=False)]
         assert len(off) == SAME_STEPS
-        assert max(off) <= SAME_LOSS, f"{name} is {max(off)} away from pytorch"
+        assert max(off) <= SAME_LOSS, f"{name} is {max(off)} away from pytorch with {workload}"

@@ -9,6 +9,7 @@ import pytest
 
 from stagebench.reports.charts.lines import Line, Lines
 from stagebench.reports.charts.rows import Scale, linear, logarithmic, stack, top
+from stagebench.reports.exports.sheet import sheet
 from stagebench.reports.exports.write import charts_of
 from stagebench.reports.pages.communication import aggregation
 from stagebench.reports.pages.run import Report
@@ -102,13 +103,19 @@ def test_a_single_row_is_its_speed_and_nothing_comparable_says_so(tmp_path):
 
 def test_a_network_over_tokens_shows_tokens_per_second_beside_samples(run):
     for adapter in ("pytorch", "caffempi"):
-        run.proven(case_of(adapter, "gpt_char", graph_digest=gpt_char().digest))
+        for ranks in (1, 2):
+            run.proven(case_of(adapter, "gpt_char", ranks, graph_digest=gpt_char().digest))
     report = report_of(run)
     shown = Page(render(run.folder, report.rows)).text
     assert "Case samples/s per device tokens/s" in shown
-    for row in report.rows:
-        both = f"{number(row.rate_per_device.value)} {number(64 * row.rate.value)} "
-        assert both.replace("\u202f", " ") in shown
+    assert "Case samples/s 95 % interval tokens/s of the fastest" in shown  # all cases
+    assert "Case place samples/s tokens/s speed-up" in shown
+    exported = sheet(run.folder)
+    for row, line, words in zip(report.rows, exported.lines, exported.paper[1:], strict=True):
+        rate = number(64 * row.rate.value)
+        assert f"{number(row.rate_per_device.value)} {rate} ".replace("\u202f", " ") in shown
+        assert line["tokens_per_second"] == 64 * row.rate.value
+        assert words[exported.paper[0].index("tokens/s")] == rate
 
 
 @pytest.mark.parametrize(("plan", "title"), [("quick", "lead"), ("paper", "lead"), ("prediction", "off by")])

@@ -1,17 +1,24 @@
 """What a case's optimiser is set to, and which proof belongs to it."""
 
+from contextlib import closing
+
 import pytest
 
 from stagebench.suite.contracts.case import Case, optimiser_settings, rate_of_proof
 from stagebench.suite.errors import RequestError
 from stagebench.suite.processes.jobs import optimiser
+from stagebench.suite.proofs.every_adapter import TEXT, TOKENS
 from stagebench.suite.proofs.wanted import Wanted, cases_to_verify
 from stagebench.suite.results.records import CaseEntry
+from stagebench.suite.worker import evidence
 from stagebench.suite.worker.contract import SGD, Adam
+from stagebench.workloads import weights
 from stagebench.workloads.networks import by_name
+from tests.support import trainers
 
 PLAN = '[[cases]]\nadapter = ["alpha", "gamma"]\nstrategy = "single"\nworkload = "mnist_small"\n'
 WORKLOADS = by_name()
+TRANSFORMERS = {each.name: each for each in (WORKLOADS["gpt_char"], TOKENS, TEXT)}
 
 
 def test_settings_are_the_workload_s_or_the_authors_and_become_the_worker_s_rule():
@@ -66,3 +73,19 @@ def test_adam_is_proven_at_its_own_rate(gamma):
     assert refused == "alpha does not do optimiser 'adam'; it does sgd"
     with pytest.raises(RequestError, match=r"'adm'.*'adam'"):
         cases_to_verify(Wanted(["alpha"], ["mnist_small"], optimiser="adm"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TRANSFORMERS)
+@pytest.mark.parametrize("rule", ["sgd", "adamw"])
+def test_a_proof_does_not_halve_the_loss_of_a_transformer(name, rule):
+    """Of samples that are learnt by heart a loss is small, and its rounding large."""
+    workload = TRANSFORMERS[name]
+    graph, samples = workload.graph(), workload.proof_batch
+    case = Case("reference", "single", name, **optimiser_settings(rule, workload, samples))
+    asked = optimiser(case.on(lr=rate_of_proof(case, workload)))
+    setup = trainers.setup(precision="float64", batch=samples, optimiser=asked)
+    with closing(trainers.by_strategy("reference")(setup)) as trainer:
+        trainer.build(graph, weights.for_proof(graph))
+        first, *_, last = evidence.staged_iterations(trainer, graph, samples, lambda kind, result: None)
+    assert last > first / 2

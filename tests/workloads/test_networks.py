@@ -4,6 +4,8 @@ import pytest
 
 from stagebench.workloads.graph import Graph
 from stagebench.workloads.networks import BUILT_IN, by_name
+from stagebench.workloads.networks.gpt import gpt
+from stagebench.workloads.networks.vit import vit
 from tests.support.errors import raising
 
 PARAMETERS = {
@@ -188,6 +190,17 @@ def test_published_figures_heads_and_differences_of_frameworks():
     resnet = {layer.name: layer for layer in by_name()["resnet50"].graph().layers}
     assert [resnet["res3a_" + x].attrs["stride"] for x in "abc"] == [1, 2, 1]  # v1.5
     assert [len(by_name()[name].graph().buffers) for name in ("resnet50", "resnet152")] == [2 * 53, 2 * 155]
+
+
+def test_variants_of_transformers():
+    """The mean over patches in place of a class token, and a head with a weight of its own."""
+    mean = vit("mean", (3, 224, 224), 16, 192, 3, 12, 1000, pool="mean")
+    assert (mean.parameter_count, {layer.name: layer for layer in mean.layers}["block1_qkv"].shape) == (
+        5717032,
+        (196, 576),
+    )
+    untied = gpt("untied", 64, 256, 128, 4, 4, tied=False)
+    assert (untied.parameter_count, untied.macs) == (867072, MACS["gpt_char"])
 
 
 def test_another_context_changes_the_products_alone():

@@ -6,7 +6,7 @@ one; no dropout; weight decay spares biases and gains. Weights from N(0, 0.02), 
 of each branch by sqrt(2 x blocks), which this does not.
 """
 
-from stagebench.workloads.build import Builder
+from stagebench.workloads.build import Builder, gaussian
 from stagebench.workloads.graph import Graph
 
 EPS = 1e-5
@@ -22,13 +22,16 @@ def gpt_char() -> Graph:
     return gpt("gpt_char", 64, 256, 128, 4, 4)
 
 
-def gpt(name: str, context: int, vocabulary: int, width: int, heads: int, blocks: int) -> Graph:
-    """Build a decoder for `context` tokens, each below `vocabulary`."""
+def gpt(name: str, context: int, vocabulary: int, width: int, heads: int, blocks: int, tied: bool = True) -> Graph:
+    """Build a decoder for `context` tokens, each below `vocabulary`; its head may have a weight of its own."""
     b = Builder(name, (context,), vocabulary, decay="matrices")
     add = b.graph.add
     x = add("positions", "positions", (add("embedding", "embedding", ("input",), vocabulary=vocabulary, out=width),))
     for number in range(1, blocks + 1):
         x = b.block(f"block{number}", x, width, heads, EPS, causal=True)
     x = add("norm", "layer_norm", (x,), eps=EPS)
-    b.head(add("head", "tied", (x,), to="embedding", out=vocabulary))
+    if tied:
+        b.head(add("head", "tied", (x,), to="embedding", out=vocabulary))
+    else:
+        b.head(add("head", "dense", (x,), out=vocabulary, bias=False, init=gaussian(0.02)))
     return b.graph

@@ -16,13 +16,17 @@ def vit_ti16() -> Graph:
     return vit("vit_ti16", (3, 224, 224), 16, 192, 3, 12, 1000)
 
 
-def vit(name: str, images: tuple, patch: int, width: int, heads: int, blocks: int, classes: int) -> Graph:
-    """Build a vision transformer with a class token for square patches of that many pixels."""
+def vit(
+    name: str, images: tuple, patch: int, width: int, heads: int, blocks: int, classes: int, pool: str = "class"
+) -> Graph:
+    """Build a vision transformer for square patches of that many pixels; `pool`: "class", the token, or "mean"."""
+    answer, attrs = {"class": ("select", {"position": 0}), "mean": ("mean", {})}[pool]
     b = Builder(name, images, classes, decay="matrices")
     x = b.dense("patches", b.graph.add("tokens", "tokens", ("input",), patch=patch), width, gaussian(0.02))
-    x = b.graph.add("positions", "positions", (b.graph.add("class_token", "class_token", (x,)),))
+    x = b.graph.add("class_token", "class_token", (x,)) if pool == "class" else x
+    x = b.graph.add("positions", "positions", (x,))
     for number in range(1, blocks + 1):
         x = b.block(f"block{number}", x, width, heads, EPS)
     x = b.graph.add("norm", "layer_norm", (x,), eps=EPS)
-    b.head(b.dense("fc", b.graph.add("answer", "select", (x,), position=0), classes, gaussian(0.02)))
+    b.head(b.dense("fc", b.graph.add("answer", answer, (x,), **attrs), classes, gaussian(0.02)))
     return b.graph

@@ -11,6 +11,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import RowwiseParallel, parallelize_module
 
 from stagebench.adapters.pytorch.replica import ReplicaTrainer, SharedTrainer
+from stagebench.adapters.pytorch.segments import Segments
 from stagebench.adapters.pytorch.token_shares import ALL, SHARE, TokenShares
 from stagebench.suite.worker.contract import Adam, Batch, LayerTimes, Setup, Unsupported
 from stagebench.suite.worker.trainer import Arrays, Notes
@@ -40,17 +41,20 @@ class FSDP(ReplicaTrainer):
     def _wrap(self) -> None:
         mesh = init_device_mesh(self._device.type, (self.setup.world,))
         groups: List[List[nn.Module]] = []
-        room = 0
-        for layer in self._net.layers:  # neighbours are joined until a group is full
-            size = sum(tensor.numel() * tensor.element_size() for tensor in layer.parameters())
-            if not size or layer in self._net.shared:  # the root's, which stays whole from forward to backward
-                continue
-            if room < size:
-                groups.append([])
-                room = GROUP
-            groups[-1].append(layer)
-            room -= size
-        self._groups = len(groups) + bool(self._net.shared)
+        nets = self._net.nets if isinstance(self._net, Segments) else [self._net]
+        shared = [layer for net in nets for layer in net.shared]
+        for net in nets:
+            room = 0
+            for layer in net.layers:  # neighbours are joined until a group is full; a segment is computed again alone
+                size = sum(tensor.numel() * tensor.element_size() for tensor in layer.parameters())
+                if not size or layer in shared:  # the root's, which stays whole from forward to backward
+                    continue
+                if room < size:
+                    groups.append([])
+                    room = GROUP
+                groups[-1].append(layer)
+                room -= size
+        self._groups = len(groups) + bool(shared)
         # A dense layer's tokens are a view, and no layer writes into tokens.
         warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view", UserWarning)
         for group in groups:

@@ -20,6 +20,10 @@ def test_it_is_proven_with_adam(proven, strategy, options):
     proven(networks.two_heads(), strategy=strategy, optimiser="adam", tuning="default", **options)
 
 
+def test_segments_in_shares_are_proven(proven):
+    proven(BLOCKS, strategy="fsdp", optimiser="clipped", checkpoint_segments=3)
+
+
 @pytest.mark.parametrize(
     ("strategy", "held"),
     [("ddp", 1), ("zero1", 1), ("fsdp", 1), ("tensor_parallel", 2), ("branch_parallel", 2)],
