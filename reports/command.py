@@ -1,13 +1,16 @@
 """The commands about reports. Heavy imports wait until a command runs, so that --help is quick."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stagebench.suite.cli.output import report_next, say, show_json
 from stagebench.suite.contracts.hooks import hookimpl
 from stagebench.suite.text import counted
+
+if TYPE_CHECKING:
+    from stagebench.suite.analysis.standing import Answer, Standing
 
 
 @hookimpl
@@ -16,6 +19,15 @@ def stagebench_commands(app: typer.Typer) -> None:
     for command in (report, export, publish, serve):
         app.command()(command)
     app.command("import")(import_)
+
+
+@hookimpl
+def stagebench_answer(standing: "Standing") -> "Answer":
+    """Return the title of the run's pages."""
+    from stagebench.reports.pages.run import Report
+    from stagebench.reports.site.build import answer_of
+
+    return answer_of(Report(standing.folder, standing.rows))
 
 
 def report(

@@ -28,7 +28,7 @@ from stagebench.reports.charts.html import (
 from stagebench.reports.charts.rows import Entry, Rows, linear, stack
 from stagebench.reports.pages.overview import speeds_of
 from stagebench.reports.pages.run import Report
-from stagebench.reports.pages.stages import PARTS, word
+from stagebench.reports.pages.stages import PARTS, layers_of, word
 from stagebench.suite.analysis.budget import STAGES
 from stagebench.suite.analysis.comparability import DISQUALIFYING, FOREIGN, meaning
 from stagebench.suite.analysis.machine import Gpu
@@ -82,7 +82,7 @@ def details(report: Report) -> Iterator[File]:
         comparison = [_comparison(row, panel, charts[id(panel)])] if panel else []
         return {
             "title": f"{name.title}, {row.case.workload}",
-            "html": str(_page(row, name, setting, own, comparison)),
+            "html": str(_page(report, row, name, setting, own, comparison)),
             "steps": [[f"process {process.repeat}", ticks(process.step_seconds)] for process in row.measured],
             "stages": [[word(stage), ticks(np.asarray(all_)), stage] for stage, all_ in staged.items() if any(all_)],
         }
@@ -101,7 +101,7 @@ def ticks(seconds: Values) -> list[int]:
     return found
 
 
-def _page(row: Row, name: Name, setting: str, own: Collection[str], comparison: list[Rows]) -> Markup:
+def _page(report: Report, row: Row, name: Name, setting: str, own: Collection[str], comparison: list[Rows]) -> Markup:
     case, foreign = row.case, FOREIGN in row.marks
     data = f"{case.data_name}{f' from {case.input.mode}' if case.data != 'synthetic' else ''}"
     above = tag("p.eyebrow", " · ".join(filter(None, [case.strategy, setting, data])))
@@ -115,7 +115,7 @@ def _page(row: Row, name: Name, setting: str, own: Collection[str], comparison: 
     results = {"Speed": _speed(row), "Milliseconds per iteration": _budget(row), "Proof": _proof(row)}
     columns = [tag("div", tag("h2", title), _facts(facts)) for title, of in results.items() if (facts := list(of))]
     parts.append(tag("div.columns", columns))
-    parts += [_kernels(row.kernels) if row.kernels else None, _gpus(row.gpus)]
+    parts += [layers_of(report, row), _kernels(row.kernels) if row.kernels else None, _gpus(row.gpus)]
     if not foreign:
         plan = plan_text(case.adapter, case.label, "One case of a run.", [Block(case, "")], own)
         where = " beside run.json, which has the network" if case.workload in own else ""

@@ -1,7 +1,7 @@
 """The first screen: who leads every comparison, how certain that is, and all cases of the run."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import groupby, islice
 
@@ -15,7 +15,7 @@ from stagebench.reports.pages.run import Report, Section, tokens
 from stagebench.suite.analysis.comparability import meaning
 from stagebench.suite.analysis.panels import SHOWN, Name, Panel, by_group
 from stagebench.suite.analysis.rows import Row
-from stagebench.suite.analysis.standing import FIRST, WIDEST, leaders, verdict
+from stagebench.suite.analysis.standing import FIRST, WIDEST, Answer, leaders, verdict
 from stagebench.suite.analysis.summary import unused_records
 from stagebench.suite.analysis.wording import bracketed, milliseconds, number, of_bound, percent, scientific, share
 from stagebench.suite.text import counted
@@ -27,10 +27,7 @@ KEY = {"lead": "leads: no case is detectably faster", "slower": "slower"}
 
 def overview(report: Report, answers: Mapping[str, Section]) -> Section:
     """Return the first screen; `answers` are the sections of the other pages, one of which may answer the plan."""
-    asked = answers.get(ASKS.get(report.plan.name, ""))
-    if not asked and not report.fast:
-        asked = next((section for section in answers.values() if section.answers), None)
-    title, also = (asked.title, asked.also) if asked and not report.imported else report.answer()
+    title, also = answer(report, answers, answers.get)
     groups = report.groups[:FIRST]
     parts: Cells = [_trust(report), *_warnings(report)]
     if groups:
@@ -44,6 +41,16 @@ def overview(report: Report, answers: Mapping[str, Section]) -> Section:
     cards = [_short(card) for card in (scaling.card(report), speed.card(report), stages.card(report)) if card]
     parts.append(tag("section", report.drawn("overview", cards)) if cards else None)
     return Section("overview", title, parts, also, [f"{panel.title}: {verdict(panel)}." for panel in groups])
+
+
+def answer(report: Report, ids: Iterable[str], section: Callable[[str], Section | None]) -> Answer:
+    """Return the overview's title and the rest of it; no `section` is asked for in vain."""
+    if report.imported:
+        return report.answer()
+    asked = section(ASKS[report.plan.name]) if report.plan.name in ASKS else None
+    if not asked and not report.fast:
+        asked = next((found for found in map(section, ids) if found and found.answers), None)
+    return (asked.title, asked.also) if asked else report.answer()
 
 
 def _short(chart: Rows) -> Rows:

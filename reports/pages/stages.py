@@ -174,16 +174,14 @@ def _table(report: Report, panels: Sequence[Panel], kinds: Mapping[str, str]) ->
 
 
 def layers(report: Report) -> Section | None:
-    """Return the layers that matter of each network, and every layer of every case, folded."""
+    """Return the layers that matter of each network; a case's page has every layer."""
     layered = [row for row in report.rows if any(one.layers for one in row.measured)]
     if not layered:
         return None
     maps = [_heat(panel) for panel in for_charts(by_group(layered[:SHOWN]))]
     title, also = maps[0][0], "Milliseconds of forward and backward; the darker, the longer."
     panels = tag("div.heats", [drawn for _, drawn in maps])
-    every = [_layers(report, row) for row in layered[: SHOWN // 10]]
-    body = [report.cut(layered, "cases with timed layers"), panels, every]
-    return Section("layers", title, body, also)
+    return Section("layers", title, [report.cut(layered, "cases with timed layers"), panels], also)
 
 
 def _heat(panel: Panel) -> tuple[str, Markup]:
@@ -209,11 +207,14 @@ def _heat(panel: Panel) -> tuple[str, Markup]:
     return words, tag("div", tag("h3", panel.title), tag("p.sub", words), drawn)
 
 
-def _layers(report: Report, row: Row) -> Markup:
+def layers_of(report: Report, row: Row) -> Markup | None:
+    """Return every layer of a case, folded, with the best that its machine allows; None where they were not timed."""
+    if not row.layers:
+        return None
     roof, limits = of_row(report.folder.path, row), None
     heads = "Layer | kind | forward | backward | exchange | gradient bytes"
     lines = []
-    for one in row.layers or ():
+    for one in row.layers:
         times = map(milliseconds, (one.forward_s, one.backward_s, one.communication_s))
         lines.append([one.layer, one.kind, *times, number(one.bytes)])
         if roof:
@@ -226,8 +227,7 @@ def _layers(report: Report, row: Row) -> Markup:
             f"The network with its update would reach {number(roof.best_rate)} samples/s on each device; "
             f"memory bounds {percent(roof.memory_share)} of that time."
         )
-    label = row.case.label
-    return folded(f"Every layer of {label}", table(f"Layers of {label}", heads, lines), limits)
+    return folded(f"Every layer ({len(lines)}), milliseconds", table("Layers", heads, lines), limits)
 
 
 WINS = {

@@ -34,6 +34,7 @@ from stagebench.reports.pages.run import CASE, Maker, Report, Section
 from stagebench.suite import __version__
 from stagebench.suite.analysis.best import contests
 from stagebench.suite.analysis.rows import Row
+from stagebench.suite.analysis.standing import Answer
 from stagebench.suite.analysis.summary import summarise, uncollected
 from stagebench.suite.files import disk, write_whole
 from stagebench.suite.results.run_folder import RunFolder
@@ -197,6 +198,12 @@ def sections_of(report: Report) -> dict[str, list[Section]]:
         for file, sections in {FIRST: first, **made_of, METHOD: list(filter(None, last))}.items()
         if sections
     }
+
+
+def answer_of(report: Report) -> Answer:
+    """Return the title of the overview and the rest of it, of no more sections than it needs."""
+    makers = {name: maker for page in PAGES.values() for name, maker in page.sections.items()}
+    return overview.answer(report, makers, lambda name: makers[name](report))
 
 
 def write(folder: RunFolder, directory: Path, single: bool = False) -> Path:

@@ -14,12 +14,13 @@ from stagebench.suite.analysis.compare_runs import SMALL, processes_needed, proc
 from stagebench.suite.analysis.latency import words_of
 from stagebench.suite.analysis.panels import Name, Panel, by_group
 from stagebench.suite.analysis.rows import Row
-from stagebench.suite.analysis.standing import FEW, FIRST, UNDECIDED, WIDEST, Standing, learnt, verdict
+from stagebench.suite.analysis.standing import FEW, FIRST, UNDECIDED, WIDEST, Answer, Standing, learnt, verdict
 from stagebench.suite.analysis.stats import Interval
 from stagebench.suite.analysis.summary import summarise, unused_records
 from stagebench.suite.analysis.wording import interval, milliseconds, number, percent
 from stagebench.suite.cli.output import PIPED, say, say_wrapped
 from stagebench.suite.errors import once_per_reason
+from stagebench.suite.plugins import call, manager
 from stagebench.suite.results.run_folder import RunFolder
 from stagebench.suite.text import counted, without_codes
 
@@ -40,10 +41,12 @@ def print_results(folder: RunFolder, full: bool = False, reasons: bool = True) -
     standing = Standing(folder, summarise(folder))
     rows = standing.rows
     measured = [row for row in rows if row.processes or row.outcome == FOREIGN]
+    answered = (found for found, _ in call(manager(), "stagebench_answer", standing=standing) if found)
+    answer = next(answered, None) or standing.answer()
     if measured:
-        _say_standing(standing, measured, full)
+        _say_standing(standing, answer, measured, full)
     whys = {row.against.verdict for row in measured if row.against and ": " in row.against.verdict}
-    for why in sorted(whys) if standing.answer() != UNDECIDED else ():
+    for why in sorted(whys) if answer != UNDECIDED else ():
         say_wrapped(f"{why}; resume the run, or measure more processes")
     later = sum("another time" in row.marks for row in measured)
     if later:
@@ -58,11 +61,11 @@ def print_results(folder: RunFolder, full: bool = False, reasons: bool = True) -
         say_wrapped(note)
 
 
-def _say_standing(standing: Standing, measured: Sequence[Row], full: bool) -> None:
+def _say_standing(standing: Standing, answer: Answer, measured: Sequence[Row], full: bool) -> None:
     """Print the title, how far it may be trusted, the comparisons or all cases, and the marks that all share."""
     terminal = sys.stdout.isatty()
     width = min(shutil.get_terminal_size().columns, PIPED) if terminal else PIPED
-    title, also = standing.answer()
+    title, also = answer
     if terminal:
         from rich.console import Console
         from rich.text import Text

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     import typer
 
+    from stagebench.suite.analysis.standing import Answer, Standing
     from stagebench.suite.contracts.adapter import Adapter
     from stagebench.suite.contracts.launcher import Launcher
     from stagebench.suite.contracts.model_server import ModelServer
@@ -78,6 +79,13 @@ class Hooks:
 
         Called once at every start, after the built-in commands were added, so imports that take time belong inside the
         commands. A command whose name exists already is an error.
+        """
+
+    @hookspec
+    def stagebench_answer(self, standing: "Standing") -> "Answer | None":
+        """Return the title of a run and the rest of it, where its plan asks for more than who is the fastest.
+
+        Called before the results of a run are printed; the first answer of a plugin is taken.
         """
 
 

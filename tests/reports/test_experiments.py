@@ -1,6 +1,7 @@
 """The sections that answer the experiments' questions: there when a run can answer, gone when it cannot."""
 
 import re
+from html import unescape
 
 import pytest
 
@@ -9,6 +10,7 @@ from stagebench.reports.exports.write import charts_of
 from stagebench.reports.pages.communication import slowed_of
 from stagebench.reports.site.build import render, write
 from stagebench.suite.analysis.summary import summarise
+from stagebench.suite.cli.results import print_results
 from tests.reports import made_experiments
 from tests.reports.made_run import MadeRun, case_of
 from tests.reports.parsed import Page
@@ -92,6 +94,16 @@ def test_a_run_shows_what_it_can_answer_and_nothing_else_under_a_title_that_answ
     assert {address[1:] for address in page.addresses if address.startswith("#")} <= set(page.ids)
     assert any(TITLES[name] in heading for heading in page.headings)
     assert not re.search(r"Figure \d\w", page.text), "an article's number on another experiment's page"
+
+
+@pytest.mark.parametrize("name", [*SHOWN, "inference"])
+def test_the_terminal_says_the_title_and_the_answer_of_the_page(rendered, tmp_path, monkeypatch, capsys, name):
+    monkeypatch.setattr("stagebench.suite.cli.results.PIPED", 1000)
+    print_results(getattr(made_experiments, name)(tmp_path / "run"))
+    printed = capsys.readouterr().out.splitlines()
+    page = re.search(r'<h1>(.*?)</h1>(?:<p class="also">(.*?)</p>)?', rendered(name))
+    said = [unescape(words).replace("\u202f", ",").replace("\u00a0", " ") for words in page.groups() if words]
+    assert printed[: len(said)] == said
 
 
 @pytest.fixture(scope="module")

@@ -111,6 +111,18 @@ def test_a_case_shows_each_stage_beside_its_kernels_and_the_longest_of_them(run:
     assert "All that it saw" not in text
 
 
+def test_every_case_has_its_layers_on_its_own_page_and_no_other_page_has_them(run: MadeRun, tmp_path: Path) -> None:
+    cases = [run.proven(case_of("caffempi", seed=seed), repeats=1) for seed in range(1, 42)]
+    told = described(run.folder)
+    for row in summarise(run.folder):
+        text, times = Page(told[row.id]["html"]).text, (row.layers or [])[0]
+        assert "Every layer (" in text
+        assert f"{times.layer} {times.kind} {milliseconds(times.forward_s)}" in text
+    assert len(told) == len(cases) == 41
+    site = write(run.folder, tmp_path / "site").parent
+    assert all("Every layer" not in page.read_text() for page in site.glob("*.html"))
+
+
 def test_a_process_shows_its_memory_and_its_clock(run: MadeRun) -> None:
     case = run.proven(case_of(), repeats=1)
     use = {"seconds": 100.0, "busy_cpu_s": 1.0, "steal_cpu_s": 0.0, "cores": 2}

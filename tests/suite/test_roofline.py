@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from stagebench.reports.site.build import render
 from stagebench.suite.analysis.machine import Peak
 from stagebench.suite.analysis.roofline import roofline
 from stagebench.suite.analysis.summary import summarise
@@ -17,6 +16,7 @@ from stagebench.workloads.networks.resnet import resnet50
 from stagebench.workloads.networks.vit import vit
 from tests.reports import made_run
 from tests.reports.made_run import case_of
+from tests.reports.test_site import described
 
 PEAK = Peak(2e9, 1e6, "a toy")  # 2,000 operations take as long as a byte
 
@@ -82,7 +82,7 @@ def test_a_run_shows_it(run, stagebench):
     shown = stagebench("show", str(run.folder.path), "--roofline").stdout
     assert "at best" in shown
     assert "100 Gflop/s and 10.0 GB/s" in shown
-    page = render(run.folder, summarise(run.folder))
+    page = described(run.folder)[case.id]["html"]
     assert "bound by" in page
     assert "37.8</td><td>arithmetic</td>" in page  # milliseconds at best, of conv1
 
