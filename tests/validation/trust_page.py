@@ -28,7 +28,7 @@ Every claim of stagebench about itself is checked against something else: a hand
 a busy machine.
 
 - **Speeds are those of the frameworks.** The adapters' native steps are at most 1 % slower than hand-written loops, and
-  faster than what many users write (Keras' training, Gluon's `Trainer`).
+  faster than what many users write.
 - **Measuring costs next to nothing**, and stages agree with the frameworks' own profilers.
 - **Verdicts are seldom wrong**: in 6.4 % of groups of equal cases at worst
   ([how often](comparisons.md#how-often-a-verdict-is-wrong)).
