@@ -39,7 +39,7 @@ def mlperf(printed: Printed) -> Iterator[Result | Skipped]:
         if status != "success":
             yield Skipped(stop.line, f"run_stop: {status}; only runs that reached their target are imported")
         elif not rates:
-            yield Skipped(stop.line, "neither epochs nor throughput tell its speed")
+            yield Skipped(stop.line, "neither epochs nor throughput tell its speed; import the whole log")
         else:
             place = _placement(printed, events, stop.line)
             batch = int(_value(printed, events, "global_batch_size", place.device_count))

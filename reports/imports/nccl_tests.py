@@ -130,7 +130,7 @@ def _of_text(printed: Printed) -> Iterator[Run | Skipped]:
             raise printed.refused(f"nothing says which of {known} printed it; put its command before it", section.line)
         operation = OPERATIONS.get(program.removesuffix("_perf"))
         if operation is None:
-            yield Skipped(section.line, f"{program} is no operation that stagebench measures")
+            yield Skipped(section.line, f"{program} is no operation that stagebench measures; leave it out")
             continue
         settings = section.of("settings")[0] if section.of("settings") else None
         times = re.search(r"(?<!warmup )(?<!agg )iters: (\d+)", settings.values[2] or "") if settings else None
@@ -208,7 +208,7 @@ def _of_json(printed: Printed) -> Iterator[Run | Skipped]:
             program = PurePath(content["args"][0]).name
             name = re.match(rf"(?:{NAMES})(?![a-z])", program)
             if name is None or name[0].removesuffix("_perf") not in OPERATIONS:
-                yield Skipped(line, f"{program} is no operation that stagebench measures")
+                yield Skipped(line, f"{program} is no operation that stagebench measures; leave it out")
                 continue
             yield _run(printed, line, OPERATIONS[name[0].removesuffix("_perf")], content)
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:

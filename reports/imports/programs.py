@@ -243,7 +243,7 @@ def lambda_labs(printed: Printed) -> Iterator[Result | Skipped]:
         name, count = cells["name_gpu"], int(float(cells["num_gpu"]))
         sizes = batches.get(name)
         if sizes is None:
-            yield Skipped(line, f"the table of batch sizes has no {name}")
+            yield Skipped(line, f"the table of batch sizes has no {name}; add it")
             continue
         precision = re.search("fp16|fp32", printed.path.name)
         for workload in OF_SAMPLES:
