@@ -1,15 +1,21 @@
 """Every model server that is installed here, for real, in front of a predictor whose answers are the samples."""
 
+import contextlib
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from stagebench.suite.plugins import model_servers
 from stagebench.suite.worker.arrivals import Asked
+from stagebench.suite.worker.asking import ServerEnded
 from stagebench.suite.worker.case_parts import Serving
 from stagebench.suite.worker.model_server import Behind
 from tests.support.echo import SAMPLES, echo
+from tests.support.errors import raising
 from tests.support.started import running_in
 
 pytestmark = pytest.mark.slow
@@ -51,6 +57,43 @@ def test_every_answer_is_right_batches_are_made_and_nothing_stays(server, worker
         assert np.mean(found.batches) > 2
     assert running_in(folder) == []
     assert not folder.exists()
+
+
+def test_a_worker_that_is_killed_under_load_loses_no_query_and_leaves_nothing(server, tmp_path):
+    """A server starts another worker and answers again; LitServe ends, and that is named."""
+    declared, named = server
+    asked = Asked(echo(batch=4 if declared.batches else 1, batch_s=1e-3), SAMPLES)
+    behind = Behind(asked, Serving(max_delay_ms=8.0, bound_ms=2000.0, workers=2), named, str(tmp_path))
+    ends = raising(ServerEnded, "litserve") if declared.name == "litserve" else contextlib.nullcontext()
+    killed, deadline = [], time.monotonic() + 120
+    with ends, behind.running():
+        folder = Path(behind._told.memory).parent
+        killer = threading.Timer(0.3, lambda: killed.append(kill_a_worker(behind)))
+        killer.start()
+        answered = counted(behind.attempt(400.0, DUE))
+        killer.join()
+        assert killed
+        while answered < 400:
+            assert time.monotonic() < deadline
+            answered = counted(behind.attempt(400.0, DUE))
+    assert running_in(folder) == []
+    assert not folder.exists()
+
+
+def kill_a_worker(behind):
+    """Kill a process of the server that has the predictor's memory, as its workers do."""
+    processes = psutil.Process(behind._process.pid).children(recursive=True)
+    workers = [each for each in processes if behind._told.memory in Path(f"/proc/{each.pid}/maps").read_text()]
+    workers[-1].kill()
+    return workers[-1].pid
+
+
+def counted(found):
+    """Return the number of answers, all of them right, once every query that was sent has an outcome."""
+    answers = len(found.latency_s)
+    assert answers + found.malformed + found.refused + found.timed_out + found.failed == len(found.lag_s)
+    assert found.wrong == 0
+    return answers
 
 
 def test_every_option_is_tried():
