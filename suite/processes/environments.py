@@ -207,10 +207,7 @@ def order(name: str, into: Path | None = None, gpu: bool = False, python: str | 
     asked = Order(environment, folder, place, found, uv, options, gpu, place_of_torch)
     room, (_, most) = free(next(above for above in (place, *place.parents) if above.exists())) / 1e6, asked.most_mb
     if room < most:
-        raise Unavailable(
-            f"{name} takes up to {most:,} MB in {place.parent}, where {room:,.0f} MB are free",
-            "make room, or name another folder with --into",
-        )
+        raise Unavailable(f"{asked}, where {room:,.0f} MB are free", "make room, or name another folder with --into")
     return asked
 
 
