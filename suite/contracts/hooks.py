@@ -9,7 +9,7 @@ error that names the plugin.
     lumen = "stagebench_lumen.plugin"
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pluggy
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     import typer
 
-    from stagebench.suite.analysis.standing import Answer, Standing
     from stagebench.suite.contracts.adapter import Adapter
     from stagebench.suite.contracts.launcher import Launcher
     from stagebench.suite.contracts.model_server import ModelServer
@@ -82,9 +81,10 @@ class Hooks:
         """
 
     @hookspec
-    def stagebench_answer(self, standing: "Standing") -> "Answer | None":
+    def stagebench_answer(self, standing: Any) -> Any:
         """Return the title of a run and the rest of it, where its plan asks for more than who is the fastest.
 
+        Takes a stagebench.suite.analysis.standing.Standing; returns an Answer of that module, or None.
         Called before the results of a run are printed; the first answer of a plugin is taken.
         """
 
