@@ -78,7 +78,7 @@ def _line(one: Compared) -> Cells:
         ends = f"{low} … {high}"
     verdict = tag("span", one.verdict, class_=KINDS.get(one.verdict))
     both = [row.judged_by if row else None for row in (one.before, one.after)]
-    speeds = (number(rates and rates.value) for rates in both)
+    speeds = (number(rates.value if rates else None) for rates in both)
     return [one.case.label, verdict, *speeds, change, ends, " · ".join(filter(None, remarks))]
 
 
