@@ -252,7 +252,7 @@ def python_for(environment: Environment, named: str | None, uv: str | None) -> s
     if named:
         path = Path(shutil.which(named) or expanded(named)).absolute()
         if not will_do(path, wanted):
-            why = f"{environment.name} has wheels for Python {environment.head.python} alone, and {named} is no such"
+            why = f"{environment.name} has wheels for Python {environment.head.python} alone, not for {named}"
             raise RequestError(why, "name another, or leave --python out")
         return str(path)
     if sys.version_info[1] in environment.pythons:
