@@ -111,10 +111,11 @@ COLUMNS = (
     Column("comparable", "comparable", "may stand beside other frameworks' rows", bool),
     Column("proof", "proof.key", "key of the proof"),
     Column("processes", lambda row: len(row.measured), "measured", int),
-    Column("samples_per_second", "rate.value", "all devices, without a model server; geometric mean over processes", float),
+    Column("samples_per_second", "rate.value", "all devices, without a model server; mean over processes", float),
     Column("samples_per_second_low", _end("low"), "lower end of the 95 % interval", float),
     Column("samples_per_second_high", _end("high"), "upper end of the 95 % interval", float),
     Column("samples_per_second_per_device", "rate_per_device.value", "the same for each device", float),
+    Column("tokens_per_second", "token_rate.value", "samples_per_second x tokens of a sample, of texts", float),
     Column("verdict", "against.verdict", "beside the fastest of its group"),
     Column("iteration_s", "budget.native", "native wall time of an iteration", float),
     *(Column(f"{stage}_s", f"budget.{stage}", f"{stage} in the closed budget", float) for stage in STAGES),
@@ -212,11 +213,13 @@ def _trainings(rows: Sequence[Row]) -> Iterator[list[str]]:
     """Yield a line a case that was measured: its speed, and in ms the stages that any of them has."""
     shown = [row for row in rows if row.rate]
     known = [stage for stage in STAGES if any(row.budget and getattr(row.budget, stage) is not None for row in shown)]
-    yield ["case", "network", "samples/s", "95 % interval", "ms per iteration", *known]
+    texts = any(row.token_rate for row in shown)
+    yield ["case", "network", "samples/s", "95 % interval", *["tokens/s"] * texts, "ms per iteration", *known]
     for row, name in zip(shown, names([row.case for row in shown]), strict=True):
         speed = number(row.rate.value if row.rate else None) + ("" if row.sound else " *")
         parts = [milliseconds(getattr(row.budget, part) if row.budget else None) for part in ("native", *known)]
-        yield [name, row.case.workload, speed, interval(row.rate), *parts]
+        tokens = [number(row.token_rate.value if row.token_rate else None)] * texts
+        yield [name, row.case.workload, speed, interval(row.rate), *tokens, *parts]
 
 
 def _exchanges(found: Sequence[Link]) -> Iterator[list[str]]:
