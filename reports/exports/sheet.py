@@ -111,7 +111,7 @@ COLUMNS = (
     Column("comparable", "comparable", "may stand beside other frameworks' rows", bool),
     Column("proof", "proof.key", "key of the proof"),
     Column("processes", lambda row: len(row.measured), "measured", int),
-    Column("samples_per_second", "rate.value", "all devices, without a model server; geometric mean over processes", float),
+    Column("samples_per_second", "rate.value", "all devices, without a model server; mean over processes", float),
     Column("samples_per_second_low", _end("low"), "lower end of the 95 % interval", float),
     Column("samples_per_second_high", _end("high"), "upper end of the 95 % interval", float),
     Column("samples_per_second_per_device", "rate_per_device.value", "the same for each device", float),
