@@ -167,7 +167,7 @@ class Row:
 
     @property
     def judged_by(self) -> Rates | None:
-        """What runs are compared by: with the load `server` the rate that keeps the bound, else the speed."""
+        """The rates that runs are compared by: with the load `server` those that keep the bound, else the speeds."""
         if SERVER not in self.case.passes:
             return self.rates
         return self.kept.rates if self.kept else None
