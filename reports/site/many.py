@@ -147,10 +147,11 @@ def _list(entries: Sequence[Entry], feed_: str, answer: str) -> Section:
         count = joined([counted(entry.cases, "case"), small(entry.outcomes)])
         lines.append([name, entry.answer, entry.created[:10], count])
     runs = table("Runs", "Run | result< | begun | outcomes<", Body(lines))
-    count = counted(len(entries), "run")
-    newest = f"{f'{count}. ' if answer else ''}The latest: {entries[0].title}, {entries[0].created[:10]}."
+    every = counted(len(entries), "run")
+    newest = f"The latest: {entries[0].title}, {entries[0].created[:10]}." if entries else ""
+    also = f"{every}. {newest}" if answer else newest
     feeds = tag("p", tag("a", "Feed of new runs", href=feed_)) if feed_ else None
-    return Section("runs", answer or count, [runs, feeds], newest if entries else "")
+    return Section("runs", answer or every, [runs, feeds], also)
 
 
 def runs_in(directory: Path) -> list[Path]:

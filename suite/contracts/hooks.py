@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     import typer
 
-    from stagebench.suite.analysis.standing import Answer, Standing
     from stagebench.suite.contracts.adapter import Adapter
     from stagebench.suite.contracts.launcher import Launcher
     from stagebench.suite.contracts.model_server import ModelServer
@@ -82,10 +81,11 @@ class Hooks:
         """
 
     @hookspec
-    def stagebench_answer(self, standing: "Standing") -> "Answer | None":
+    def stagebench_answer(self, standing: object) -> tuple[str, str] | None:
         """Return the title of a run and the rest of it, where its plan asks for more than who is the fastest.
 
-        Called before the results of a run are printed; the first answer of a plugin is taken.
+        Called before the results of a run, a `stagebench.suite.analysis.standing.Standing`, are printed. The first
+        answer of a plugin is taken.
         """
 
 
