@@ -161,7 +161,7 @@ def systems_of(runs: Systems) -> list[Section]:
     drawn = table("Systems", heads, lines)
     if not settings:
         return [Section("systems", where, drawn)]
-    return [Section("systems", _most_leads(leads, winners), drawn, f"{where}."), _leaders(settings)]
+    return [Section("systems", _most_leads(leads, winners), drawn, f"{where}."), _leaders(settings, winners)]
 
 
 def _most_leads(leads: Mapping[str, Counter[str]], winners: Sequence[set[str]]) -> str:
@@ -197,7 +197,9 @@ def _verdicts(rows: Sequence[Measured]) -> dict[str, Against]:
     return against_fastest(rates)
 
 
-def _leaders(settings: Sequence[tuple[Sequence[Measured], Mapping[str, Against]]]) -> Section:
+def _leaders(
+    settings: Sequence[tuple[Sequence[Measured], Mapping[str, Against]]], winners: Sequence[set[str]]
+) -> Section:
     called = titles([rows[0].row.case for rows, _ in settings])
     bodies = []
     for words, (rows, verdicts) in list(zip(called, settings, strict=True))[:SHOWN]:
@@ -210,7 +212,13 @@ def _leaders(settings: Sequence[tuple[Sequence[Measured], Mapping[str, Against]]
         bodies.append(Body(lines, words))
     units = " or ".join(sorted({rows[0].row.unit for rows, _ in settings}))
     heads = f"System | {units}^ | of the fastest | verdict<"
-    return Section("leaders", "Who leads at equal settings", [table("Equal settings", heads, *bodies), note(EQUAL)])
+    alone = sum(len(names) == 1 for names in winners)
+    answer = f"One system leads alone in {alone} of {counted(len(winners), 'setting')}"
+    return Section(
+        "leaders",
+        answer if any(winners) else "No verdict yet at equal settings",
+        [table("Equal settings", heads, *bodies), note(EQUAL)],
+    )
 
 
 def machine_of(runs: Iterable[MeasuredRun]) -> tuple[str, ...]:

@@ -297,7 +297,11 @@ def parts(report: Report) -> Section | None:
         who = (f"{place} ({listed([_strategy(duel.parted) for duel in each])})" for place, each in there.items())
         answers.append(f"{WINS[outcome]}: {'; '.join(who)}.")
     answers += [duel.sentence for duel in found]
-    title = "One network on several devices"
+    speeds = sorted(row.speed for panel in panels for row in panel.rows if in_parts(row) and row.rates)
+    title = "No network in parts has a speed yet"
+    if speeds:
+        ends = range_of([number(speeds[0]), number(speeds[-1])])
+        title = f"Networks in parts do {ends} samples/s; no whole one to compare with"
     if found:
         title = f"One network in parts wins {len(won.get('faster', ()))} of {len(found)} comparisons"
         if all(NO_VERDICT in duel.outcome for duel in found):

@@ -240,8 +240,14 @@ def put(folder: RunFolder, directory: Path, home: str = "", served: bool = False
             write_whole(directory / file, frame.page(sections[file], TITLES[file], file, scripts))
         else:
             (directory / file).unlink(missing_ok=True)
-    loading = note("Loading … This page needs JavaScript.")
-    place = tag("div", loading, id="case", data_digits=digits_of(report.rows), aria_live="polite")
+    needs = ["Scripts draw this page. ", tag("a", "The table of all cases", href=f"{FIRST}#cases"), " needs none; "]
+    needs += [
+        "a case’s records are ",
+        tag("code", "records/ID-r*.json"),
+        " in the run folder: its ID ends the address.",
+    ]
+    unscripted = tag("noscript", tag("h1", "A case"), note(needs))
+    place = tag("div", unscripted, id="case", data_digits=digits_of(report.rows), aria_live="polite")
     case = Section("a-case", "", [place, tag("div", id="times")])
     write_whole(directory / CASE, frame.page([case], "Case", CASE, ("case.js",)))
     data = made(directory / "data")

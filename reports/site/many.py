@@ -96,7 +96,8 @@ def write(
     menu |= {COMPARED: "Comparison and history"} if pages[COMPARED] else {}
     menu |= {f"{DOCS}/{INDEX}": "Documentation"} if docs else {}
     frame = Frame(TITLE, menu if len(menu) > 1 else {}, feed=FEED if published else "", served=served)
-    first = [_list(found, frame.feed), *([_left_out(left_out)] if left_out else [])]
+    answer = next((sections[0].title for sections in pages.values() if sections), "")
+    first = [_list(found, frame.feed, answer), *([_left_out(left_out)] if left_out else [])]
     write_whole(directory / INDEX, frame.page(first, file=INDEX))
     for file, sections in pages.items():
         if sections:
@@ -138,7 +139,7 @@ def _left_out(runs: Sequence[LeftOut]) -> Section:
     return Section("left-out", words, [listing(items)])
 
 
-def _list(entries: Sequence[Entry], feed_: str) -> Section:
+def _list(entries: Sequence[Entry], feed_: str, answer: str) -> Section:
     lines: list[Sequence[Content]] = []
     for entry in entries:
         place: Content = [entry.folder, [" · ", tag("a", "badge", href=entry.badge)] if feed_ else None]
@@ -146,9 +147,11 @@ def _list(entries: Sequence[Entry], feed_: str) -> Section:
         count = joined([counted(entry.cases, "case"), small(entry.outcomes)])
         lines.append([name, entry.answer, entry.created[:10], count])
     runs = table("Runs", "Run | result< | begun | outcomes<", Body(lines))
+    every = counted(len(entries), "run")
     newest = f"The latest: {entries[0].title}, {entries[0].created[:10]}." if entries else ""
+    also = f"{every}. {newest}" if answer else newest
     feeds = tag("p", tag("a", "Feed of new runs", href=feed_)) if feed_ else None
-    return Section("runs", counted(len(entries), "run"), [runs, feeds, note(UNSEEN) if feed_ else None], newest)
+    return Section("runs", answer or every, [runs, feeds, note(UNSEEN) if feed_ else None], also)
 
 
 def runs_in(directory: Path) -> list[Path]:

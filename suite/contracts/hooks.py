@@ -9,7 +9,7 @@ error that names the plugin.
     lumen = "stagebench_lumen.plugin"
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pluggy
 
@@ -81,11 +81,11 @@ class Hooks:
         """
 
     @hookspec
-    def stagebench_answer(self, standing: Any) -> Any:
+    def stagebench_answer(self, standing: object) -> tuple[str, str] | None:
         """Return the title of a run and the rest of it, where its plan asks for more than who is the fastest.
 
-        Takes a stagebench.suite.analysis.standing.Standing; returns an Answer of that module, or None.
-        Called before the results of a run are printed; the first answer of a plugin is taken.
+        Called before the results of a run, a `stagebench.suite.analysis.standing.Standing`, are printed. The first
+        answer of a plugin is taken.
         """
 
 

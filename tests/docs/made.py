@@ -157,7 +157,8 @@ def rounded(precision: str) -> str:
 MADE: dict[str, Callable[[], str]] = {
     "frameworks": frameworks,
     "passes": lambda: table(
-        ("pass", "what runs", "yields"), [(f"`{kind.name}`", kind.runs, kind.yields) for kind in PASS_KINDS]
+        ("pass", "what runs", "yields"),
+        [(f"`{kind.name}`", kind.runs, kind.yields) for kind in PASS_KINDS if not kind.infers],
     ),
     "excluding-marks": lambda: listed(DISQUALIFYING.items()),
     "noted-marks": lambda: listed(NOTED.items()),

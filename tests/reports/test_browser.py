@@ -13,6 +13,7 @@ import pytest
 
 from stagebench.reports.command import import_
 from stagebench.reports.pages import overview
+from stagebench.reports.pages.run import CASE
 from stagebench.reports.pages.scaling import STEPS, grid
 from stagebench.reports.site.build import FILES, put
 from stagebench.reports.site.build import write as write_run
@@ -144,12 +145,29 @@ def test_what_others_wrote_is_shown_as_text(page: Any, site: Path) -> None:
         assert not page.evaluate("document.querySelectorAll('img[src=x]').length")
 
 
-@pytest.mark.parametrize(("run", "scheme"), [*((run, "light") for run in RUNS), ("run", "dark")])
+@pytest.mark.parametrize(("run", "scheme"), [*product(RUNS, ("light",)), *product((".", "run", "comm"), ("dark",))])
 def test_no_fault_of_accessibility(page: Any, site: Path, run: str, scheme: str) -> None:
     page.emulate_media(color_scheme=scheme)
     for path in pages(site, run):
         opened(page, path)
         assert (path.name, faults(page)) == (path.name, [])
+
+
+# The number of words in the first 900 pixels of a page; those for readers of screens lie in a box of one pixel.
+FIRST_WORDS = """() => {
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), seen = [];
+  while (texts.nextNode()) {
+    const { top, width } = texts.currentNode.parentElement.getBoundingClientRect();
+    if (width > 1 && top < 900) seen.push(texts.currentNode.data);
+  }
+  return seen.join(' ').match(/[^ \\n]+/g).length;
+}"""
+
+
+def test_a_first_screen_has_few_words(page: Any, site: Path) -> None:
+    page.set_viewport_size({"width": 1440, "height": 900})
+    opened(page, site / "index.html")
+    assert 100 < page.evaluate(FIRST_WORDS) <= 320
 
 
 def rows(page: Any) -> list[str]:
@@ -265,9 +283,12 @@ def test_pages_and_charts_need_no_script_and_the_readme_s_pictures_are_drawn(
     assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures(browser, site, tmp_path))
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
-    for file in (file for file in FILES if (site / file).exists()):
+    for file in (file for file in (*FILES, CASE) if (site / file).exists()):
         page.goto((site / file).as_uri())
         assert page.locator("h1").inner_text()
+    assert "records/ID-r*.json" in page.locator("main").inner_text()
+    page.get_by_role("link", name="The table of all cases").click()
+    assert page.url.endswith("index.html#cases")
     page.goto((site / "index.html").as_uri())
     assert page.locator(".plot circle").count() > 10
     assert len(rows(page)) > 10

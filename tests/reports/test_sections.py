@@ -3,17 +3,20 @@
 import re
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise, product
+from itertools import combinations, pairwise, product
 
 import pytest
 
+from stagebench.reports.charts.html import asset
 from stagebench.reports.charts.lines import Line, Lines
+from stagebench.reports.charts.rows import STAGES as SHADES
 from stagebench.reports.charts.rows import Scale, linear, logarithmic, stack, top
 from stagebench.reports.exports.sheet import sheet
 from stagebench.reports.exports.write import charts_of
 from stagebench.reports.pages.communication import aggregation
 from stagebench.reports.pages.run import Report
 from stagebench.reports.pages.scaling import headline as scaled_headline
+from stagebench.reports.pages.serving import PARTS as SERVED
 from stagebench.reports.pages.stages import headline as staged_headline
 from stagebench.reports.site.build import render, sections_of, write
 from stagebench.suite.analysis.best import contests
@@ -392,6 +395,24 @@ def test_layers_that_matter_have_a_line_and_the_longest_is_the_darkest(source):
     depths = [int(depth) for depth in re.findall(r"--depth:(\d+)%", heat)]
     assert max(depths) == 45
     assert depths.index(45) > depths.index(min(depths))
+
+
+def lightness(colour):
+    """L* of CIELAB."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear_light = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 116 * sum(map(lambda share, part: share * part, (0.2126, 0.7152, 0.0722), linear_light)) ** (1 / 3) - 16
+
+
+def test_parts_that_meet_in_a_bar_differ_on_black_and_white_paper():
+    light, _, _ = asset("charts.css").partition("@media")
+    shades = {name: lightness(colour) for name, colour in re.findall(r"--(\w+): (#\w{6});", light)}
+    spared = {"h2d", "bubble", "communication"}  # parts that a bar may lack
+    ends = [(at, to) for at, to in combinations(range(len(SHADES)), 2) if set(SHADES[at + 1 : to]) <= spared]
+    meeting = [(SHADES[at], SHADES[to]) for at, to in ends] + [*pairwise(shade for _, shade in SERVED.values())]
+    alike = {pair: abs(shades[pair[0]] - shades[pair[1]]) for pair in meeting}
+    assert len(alike) > 10
+    assert {pair: apart for pair, apart in alike.items() if apart < 10} == {}
 
 
 def test_an_empty_run_still_has_a_page(run, tmp_path):

@@ -92,14 +92,14 @@ def main() -> int:
         first, fetched = kilobytes(page), kilobytes([*page, *pieces])
         shown = seconds_until_shown(site / "index.html", asked.cases)
     found = [
-        figure(f"{asked.cases:,} cases", seconds, "s", at_most=20),
+        figure(f"{asked.cases:,} cases", seconds, "s", at_most=12),
         figure("the same, of processors", used, "s"),
-        figure("memory at most", sum(most) / 1e6, "GB", at_most=1),
+        figure("memory at most", sum(most) / 1e6, "GB", at_most=0.7),
         figure("first page", first, "kB", at_most=300),
         figure("all that a search on the first page fetches", fetched, "kB"),
     ]
     if shown is not None:
-        found.append(figure("first page until its table and chart are drawn", shown[0], "s", at_most=2))
+        found.append(figure("first page until its table and chart are drawn", shown[0], "s", at_most=1))
         found.append(figure("first page until its table has every case", shown[1], "s"))
     return told(found)
 
