@@ -123,8 +123,6 @@ class Loop(NamedTuple):
                 of = max(wanted * size, done + size)
                 block = self._timed(name, side.body, size, every, done, of, least_s, settled=not trainer.ahead)
                 use = meter.end()
-                if trainer.waits_for_ranks():  # the group's: the slowest rank may be another one in each part
-                    block = block._replace(wall_s=trainer.maximum(block.wall_s))
                 dropped = trainer.dropped_steps() - dropped
                 parts.append(Part(trainer.maximum(disturbance(use)), block, dropped, use))
         if self.turns is not None:

@@ -167,8 +167,8 @@ class Ranks:
     def perf_counter(self):
         return self._clocks[self._own.rank]
 
-    def step(self, slow=1):
-        self._clocks[self._own.rank] += slow * self._step_s[self._own.rank]
+    def step(self):
+        self._clocks[self._own.rank] += self._step_s[self._own.rank]
 
     def maximum(self, value):
         self._values[self._own.rank] = value
@@ -209,29 +209,6 @@ def test_workers_that_wait_for_none_are_timed_by_the_clock(monkeypatch, sampling
     found = sum(map(truediv, steps, walls)) if own_pace else sum(steps) / max(walls)
     assert found == pytest.approx(rate, rel=0.02)
     assert min(walls) == pytest.approx(2.0, rel=0.02) or not own_pace
-
-
-def test_the_time_of_a_group_is_that_of_each_part_s_slowest_rank(monkeypatch, sampling):
-    """Two ranks are slow in turn."""
-    ranks, part = Ranks([0.01, 0.01]), threading.local()
-    monkeypatch.setattr("stagebench.suite.worker.loop.time", ranks)
-    monkeypatch.setattr("stagebench.suite.worker.loop.Meter", Unmetered)
-    monkeypatch.setattr("stagebench.suite.worker.loop.little_to_collect", contextmanager(lambda: iter([None])))
-
-    def work(rank):
-        trainer, part.number = toy.ToyTrainer(trainers.setup(rank=rank, world=2)), 0
-        trainer.maximum, trainer.mark = ranks.maximum, ranks.perf_counter
-
-        def begin():
-            part.number += 1
-
-        def step():
-            ranks.step(slow=1 + (rank + part.number) % 2)
-
-        return toy.loop_of(trainer, sampling, seconds=2.0).undisturbed("native", Side(step, begin, untimed=1))[0]
-
-    one, other = ranks.run(work)
-    assert one.wall_s == other.wall_s == pytest.approx(0.02 * len(one.step_s))
 
 
 def test_every_part_of_a_side_that_reads_begins_drained(monkeypatch, sampling):
