@@ -141,7 +141,8 @@ class InProcess:
         latencies: List[float] = []
         sizes: List[int] = []
         batch_s: List[float] = []
-        right = self._asked.right  # kept one by one, small answers would scatter over the memory and hold all of it
+        right = self._asked.right
+        # Kept one by one, small answers would scatter over the memory and hold all of it.
         kept = np.empty((min(len(due), KEPT // right[0].nbytes * self._asked.tells),) + right.shape[1:], right.dtype)
         stages = dict.fromkeys(PARTS_INSIDE, 0.0)
         spent = self._asked.spent = [0.0] * len(PREDICTOR_PARTS)
