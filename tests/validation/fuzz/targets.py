@@ -347,7 +347,7 @@ def named(content: bytes) -> tuple[str, ...]:
     whole = content.decode(errors="surrogatepass")
     words = [word[:40] for word in (*whole.split("\0"), *re.split("[\0/]", whole))]
     quoted = (repr(word).replace("\\udc", "\\x") for word in words)  # codes of bytes, as a refusal has them
-    short = (f"{word or '.'}{end}" for word in words if len(word) < 2 for end in (" ", ":", ","))
+    short = (f"{word or '.'}{end}" for word in words if len(word) < 2 for end in (" ", ":", ",", ";"))
     longer = [word for word in words if len(word) > 1]
     read = [int(word) for word in longer if re.fullmatch(r"\d+_\d+", word)]  # as the command line reads it
     longer += map(str, [*read, *(float(word) for word in longer if re.fullmatch(r"-?\d+(\.\d+)?e-?\d+", word))])
