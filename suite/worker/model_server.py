@@ -213,7 +213,8 @@ class Behind(Asking):
 
     def _fail(self, what: str, remedy: str) -> None:
         with open(self._log, errors="replace") as log:
-            last = [line.strip() for line in log if line.strip()][-LAST:]
+            # Frames of Java's stack would leave no room for the line that names the cause.
+            last = [line.strip() for line in log if line.strip() and not line.startswith("\tat ")][-LAST:]
         said = "its last lines: " + " | ".join(last) if last else "it wrote nothing"
         super()._fail(what, f"{remedy}; {said}")
 

@@ -20,7 +20,7 @@ FIRST = 3  # answers that are right, so that it is ready
 def spoilt(number, answer, before):
     """Status and answer of a query after the first ones."""
     if FAULT == "dies":
-        sys.stderr.write("no more\n")
+        sys.stderr.write("no more\n" + "\tat the.stack.of(Java.java:1)\n" * 9)
         os._exit(3)
     if FAULT == "forgets one" and number == FIRST:
         time.sleep(600)
