@@ -83,6 +83,10 @@ FORMATS = (
 # nothing: CNTK keeps its matrices, 7 page faults a step.)
 AMD_TOO = {"MKL_DEBUG_CPU_TYPE": "5"}
 
+# CNTK fills matrices with two threads, whatever number is set. In Intel's OpenMP the second of them then waits on its
+# core for 200 ms, which is all the time: a step of gpt_char on one thread took 0.11 s of two cores.
+ASLEEP = {"KMP_BLOCKTIME": "0"}
+
 LIBRARIES_SETTING = "STAGEBENCH_CNTK_LIBRARIES"  # names the folder of the old libraries that its image reader needs
 
 # name that CNTK looks for -> what Open MPI calls the same library since 3.0
@@ -148,9 +152,11 @@ class CNTK(Adapter):
         return f"{missing}; {DOCS / 'cntk-libraries.md'} has the commands" if missing else None
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
-        """Return the loader's path to CNTK's libraries, MPI's waiting mode, and a tuned process's MKL settings."""
+        """Return the loader's path to CNTK's libraries, how MPI and OpenMP wait, and a tuned process's MKL settings."""
         folders = [str(links()), f"{package(interpreter)}/libs", *named_folders()]
         found = {"LD_LIBRARY_PATH": ":".join(folders), **GIVE_WAY}
+        if case.placement.threads == 1:
+            found.update(ASLEEP)
         if case.tuning == "tuned" and amd_with_avx2():
             found.update(AMD_TOO)
         return found

@@ -6,10 +6,12 @@ import pytest
 from stagebench.adapters.cntk.comm import check_launcher
 from stagebench.adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
 from stagebench.adapters.cntk.optimisers import adam, adam_of_operations, momentum_at_any_rate
+from stagebench.suite.worker.behaviour import spread
 from stagebench.suite.worker.contract import SGD, Adam, Batch, Unavailable, Unsupported
 from stagebench.suite.worker.feed import synthetic
 from stagebench.workloads import weights
 from stagebench.workloads.graph import Graph
+from stagebench.workloads.networks.gpt import gpt_char
 from tests.adapters.alike import Alike
 from tests.support import trainers
 from tests.support.errors import raising
@@ -33,6 +35,13 @@ def test_every_kind_of_step_shares_one_velocity(trainer):
     for other in found[1:]:
         for name, values in found[0].items():
             np.testing.assert_allclose(other[name], values, rtol=1e-5, atol=1e-7, err_msg=name)
+
+
+def test_one_thread_works_and_no_other_waits_on_a_core(trainer):
+    ours = trainer(batch=8)
+    ours.build(gpt_char(), dict(weights.initial(gpt_char())))
+    batch = ours.to_device(synthetic(gpt_char(), 8, 1))
+    assert spread(lambda: ours.step(batch)) < 1.1
 
 
 def test_labels_become_rows_with_a_one_and_images_the_networks_type(trainer):
