@@ -21,7 +21,6 @@ from stagebench.suite.worker.case_parts import ARRIVALS, BURST, Serving
 from stagebench.suite.worker.messages import ServerUse, Try
 
 LATE_S, LATE = 5e-4, 0.1  # a generator is late whose lag's p99 exceeds either: seconds, a share of the latency's p99
-SPREAD = 2000  # factors that stand for how much the seconds of a batch vary; a stall makes many queries wait
 
 
 @dataclass(frozen=True)
@@ -172,26 +171,46 @@ class Served:
     def compared(self, at: AtRate, most: int, rule: Serving) -> dict[float, Compared]:
         """Return quantiles at a rate of the first process, measured and by the model: the median, the bounded share.
 
-        The model is given the seconds of batches, of `most` queries at most, at the other rates. It knows no traces,
-        no servers elsewhere and no second host. The bounded share is left out of too few queries, of which LoadGen
-        would give no percentile either.
+        The model is given the batches, of `most` queries at most, at the next rates below and above, and what the
+        median there is beyond it: what a query takes on its way there and back. It knows no traces, no servers
+        elsewhere and no second host. The bounded share is left out of too few queries, of which LoadGen would give no
+        percentile either.
         """
         shares = [0.5, *([rule.bound_share] if allowed(at.latencies.size, rule.bound_share) else [])]
-        others = [each for other in self.first if other is not at for each in other.tries if each.batches]
-        others = others or [each for each in at.tries if each.batches]
-        seen, model = self.model_server, None
-        if others and rule.arrivals in ARRIVALS and self.hosts == 1:
-            station = _station(others, most)._replace(delay_s=self.delay_ms(rule) / 1000 if most > 1 else 0.0)
-            if seen and seen.gap_s is not None and seen.alone_s is not None:
-                gap = max(0.0, seen.gap_s)
-                beyond = max(0.0, seen.alone_s - gap)
-                station = station._replace(since_arrival=seen.since_arrival, gap_s=gap, beyond_s=beyond)
-            at_once = BURST if rule.arrivals == "bursts" else 1
-            model = queueing.latencies(at.rate, station, at.tries[0].scheduled, at_once)
+        place = self.first.index(at)
+        near = [self.first[other] for other in (place - 1, place + 1) if 0 <= other < len(self.first)]
+        tries = [each for other in near for each in other.tries if each.batches]
+        model, beyond = None, 0.0
+        if tries and rule.arrivals in ARRIVALS and self.hosts == 1:
+            station, at_once = self._station(tries, most, rule), BURST if rule.arrivals == "bursts" else 1
+
+            def simulated(rate: AtRate) -> tuple[float, ...]:
+                return queueing.latencies(rate.rate, station, rate.tries[0].scheduled, at_once)
+
+            model = simulated(at)
+            apart = [_quantile(other.latencies, 0.5) - _quantile(simulated(other), 0.5) for other in near]
+            beyond = max(0.0, fmean([each for each in apart if math.isfinite(each)] or [0.0]))
         return {
-            share: Compared(_quantile(at.latencies, share), None if model is None else _quantile(model, share))
+            share: Compared(_quantile(at.latencies, share), None if model is None else _quantile(model, share) + beyond)
             for share in shares
         }
+
+    def _station(self, tries: Sequence[Try], most: int, rule: Serving) -> Station:
+        """Return the server, by how long batches of 1 to `most` queries took; sizes never seen follow from others."""
+        sizes = np.concatenate([each.batches for each in tries])
+        seconds = np.concatenate([each.batch_s for each in tries])
+        seen = sorted(set(sizes.tolist()))
+        means = [float(seconds[sizes == size].mean()) for size in seen]
+        slope = max(0.0, float(np.polyfit(sizes, seconds, 1)[0])) if len(seen) > 1 else 0.0
+        every = np.arange(1, most + 1)
+        typical = np.interp(every, seen, means) + slope * np.maximum(0, every - seen[-1])
+        series = [np.divide(each.batch_s, typical[np.array(each.batches) - 1]) for each in tries]
+        in_turn = tuple(tuple((factors / factors.mean()).tolist()) for factors in series)
+        station = Station(tuple(typical.tolist()), in_turn, self.delay_ms(rule) / 1000 if most > 1 else 0.0)
+        server = self.model_server
+        if server is None or server.gap_s is None:
+            return station
+        return station._replace(since_arrival=server.since_arrival, gap_s=max(0.0, server.gap_s))
 
     def delay_ms(self, rule: Serving) -> float:
         """Return for how long the oldest query of a batch did wait: a server may round what it was asked for."""
@@ -201,19 +220,6 @@ class Served:
 
 def _quantile(values: Sequence[float] | np.ndarray, share: float) -> float:
     return float(np.quantile(values, share, method="inverted_cdf"))  # one of them: some may be infinite
-
-
-def _station(tries: Sequence[Try], most: int) -> Station:
-    """Return how long batches of 1 to `most` queries took, and how that varied; sizes never seen follow from others."""
-    sizes = np.concatenate([each.batches for each in tries])
-    seconds = np.concatenate([each.batch_s for each in tries])
-    seen = sorted(set(sizes.tolist()))
-    means = [float(seconds[sizes == size].mean()) for size in seen]
-    slope = max(0.0, float(np.polyfit(sizes, seconds, 1)[0])) if len(seen) > 1 else 0.0
-    every = np.arange(1, most + 1)
-    typical = np.interp(every, seen, means) + slope * np.maximum(0, every - seen[-1])
-    shares = np.array_split(np.sort(seconds / typical[sizes - 1]), min(SPREAD, seconds.size))
-    return Station(tuple(typical.tolist()), tuple(float(share.mean()) for share in shares))
 
 
 def served(found: Mapping[Round, tuple[Sequence[Try], ServerUse | None]], hosts: int = 1) -> Served | None:

@@ -72,10 +72,15 @@ def test_a_delay_may_count_from_when_the_server_takes_a_query():
     assert fmean(latencies(90.0, taken, 1000)) > fmean(latencies(90.0, taken._replace(since_arrival=True), 1000))
 
 
-def test_a_server_s_own_time_is_on_every_query_and_between_batches():
-    lone = Station((0.01,), gap_s=0.005, beyond_s=0.002)
-    assert min(latencies(0.01, lone, 100)) == pytest.approx(0.012)
+def test_a_server_s_own_time_is_between_batches():
+    lone = Station((0.01,), gap_s=0.005)
+    assert min(latencies(0.01, lone, 100)) == pytest.approx(0.01)
     assert fmean(latencies(60.0, lone, 1000)) > fmean(latencies(60.0, lone._replace(gap_s=0.0), 1000))
+
+
+def test_queries_pile_up_behind_slow_batches_that_come_together():
+    together, apart = (Station((0.01,), (series,)) for series in ((1.0,) * 80 + (2.0,) * 20, (1.0,) * 4 + (2.0,)))
+    assert np.quantile(latencies(60.0, together, 5000), 0.99) > 1.5 * np.quantile(latencies(60.0, apart, 5000), 0.99)
 
 
 def test_a_query_without_an_answer_is_infinitely_late():
@@ -92,11 +97,16 @@ def test_rates_whose_queries_were_sent_late_are_left_out(lag, seconds, kept):
     assert (len(found.first), found.late) == (kept, 1 - kept)
 
 
-def test_the_model_is_given_the_batches_at_the_other_rates():
-    found = served({("a", 0): ([tries(10, 0.02), tries(20, 0.01)], USE)})
-    slow, quick = (found.compared(at, 1, Serving(bound_share=0.9))[0.5] for at in found.first)
-    assert (slow.measured, quick.measured) == (0.02, 0.01)
-    assert (slow.predicted, quick.predicted) == (pytest.approx(0.01), pytest.approx(0.02))
+def test_the_model_is_given_the_batches_at_the_next_rates_and_what_their_queries_take_beyond():
+    rates = [tries(10, 0.02), tries(20, 0.01), tries(40, 0.001)._replace(latency_s=[0.006] * 64)]
+    found = served({("a", 0): (rates, USE)})
+    slow, middle, quick = (found.compared(at, 1, Serving(bound_share=0.9))[0.5] for at in found.first)
+    assert (slow.measured, middle.measured, quick.measured) == (0.02, 0.01, 0.006)
+    assert slow.predicted == pytest.approx(0.01)
+    assert middle.predicted == pytest.approx((0.02 + 0.001) / 2, rel=0.3)
+    assert quick.predicted == pytest.approx(0.01, rel=0.1)
+    (lone,) = served({("a", 0): (rates[:1], USE)}).first
+    assert served({("a", 0): (rates[:1], USE)}).compared(lone, 1, Serving(bound_share=0.9))[0.5].predicted is None
 
 
 def test_goodput_counts_right_answers_within_the_bound():

@@ -3,8 +3,8 @@
     python tests/validation/queue_model.py
     python tests/validation/queue_model.py --adapter onnxruntime --model-server mosec
 
-Serves mnist_small at rising rates, with batches of one and of eight. The model is given the seconds of batches at the
-other rates (`Served.compared`). A rate's load is its share of the largest: in process the speed of `offline`, behind a
+Serves mnist_small at rising rates, with batches of one and of eight. The model is given what was measured at the
+next rates (`Served.compared`). A rate's load is its share of the largest: in process the speed of `offline`, behind a
 server that of its closed loops.
 """
 
@@ -55,7 +55,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--adapter", default="pytorch")
     parser.add_argument("--model-server", default="inprocess")
-    parser.add_argument("--seconds", type=float, default=30.0, help="of each case's queries")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of each case's queries")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         plan, run = Path(scratch) / "plan.toml", Path(scratch) / "run"
