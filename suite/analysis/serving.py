@@ -188,8 +188,10 @@ class Served:
                 return queueing.latencies(rate.rate, station, rate.tries[0].scheduled, at_once)
 
             model = simulated(at)
-            apart = [_quantile(other.latencies, 0.5) - _quantile(simulated(other), 0.5) for other in near]
-            beyond = max(0.0, fmean([each for each in apart if math.isfinite(each)] or [0.0]))
+            medians = ((_quantile(other.latencies, 0.5), _quantile(simulated(other), 0.5)) for other in near)
+            apart = [measured - modelled for measured, modelled in medians if math.isfinite(measured)] or [0.0]
+            # A queue that grows may be part of it at the rate above.
+            beyond = max(0.0, fmean(min(apart[0], each) for each in apart))
         return {
             share: Compared(_quantile(at.latencies, share), None if model is None else _quantile(model, share) + beyond)
             for share in shares
