@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Container, Hashable, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
 
 from markupsafe import Markup
 
@@ -37,7 +38,8 @@ PARTS = {
 CHARTS = 6
 
 
-class Load(NamedTuple):
+@dataclass(frozen=True)
+class Load:
     """A case under this load, and its answers."""
 
     row: Row
@@ -56,8 +58,14 @@ class Load(NamedTuple):
         return self.row.kept
 
     def compared(self, at: AtRate) -> Mapping[float, Compared]:
-        """Return the measured and the modelled latency at a rate, by quantile."""
-        return self.served.compared(at, self.case.batch, self.rule)
+        """Return the measured and the modelled latency at a rate, by quantile; it is simulated once."""
+        if at.rate not in self._compared:
+            self._compared[at.rate] = self.served.compared(at, self.case.batch, self.rule)
+        return self._compared[at.rate]
+
+    @cached_property
+    def _compared(self) -> dict[float, Mapping[float, Compared]]:
+        return {}
 
     @property
     def setting(self) -> Hashable:

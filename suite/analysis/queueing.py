@@ -8,7 +8,6 @@ has other work for a while, and queries pile up behind them: so batches take wha
 
 import math
 import random
-from functools import lru_cache
 from itertools import accumulate, cycle
 from typing import NamedTuple
 
@@ -25,7 +24,6 @@ class Station(NamedTuple):
     gap_s: float = 0.0  # between two batches
 
 
-@lru_cache(maxsize=4096)
 def latencies(rate: float, station: Station, queries: int, at_once: int = 1) -> tuple[float, ...]:
     """Return queries' seconds from arrival to answer, where `at_once` arrive together.
 

@@ -41,7 +41,10 @@ def test_one_thread_works_and_no_other_waits_on_a_core(trainer):
     ours = trainer(batch=8)
     ours.build(gpt_char(), dict(weights.initial(gpt_char())))
     batch = ours.to_device(synthetic(gpt_char(), 8, 1))
-    assert spread(lambda: ours.step(batch)) < 1.1
+    shared = spread(lambda: ours.step(batch))
+    if shared is None:
+        pytest.skip("this system does not count threads' nanoseconds")
+    assert shared < 1.1
 
 
 def test_labels_become_rows_with_a_one_and_images_the_networks_type(trainer):
